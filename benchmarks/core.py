@@ -49,7 +49,7 @@ def numpy_pass(rows: np.ndarray, labels: np.ndarray, repeats: int = 30) -> float
     return best
 
 
-def certified(problem: dps.Problem, *, p: float = 2.0) -> str:
+def report_certified_draw(problem: dps.Problem, *, p: float = 2.0) -> str:
     """One certified draw at total variation 1e-12: steps, seconds, evaluations."""
     budget = dps.Budget(epsilon=1.0, delta=1e-6)
     target = dps.calibrate(problem, budget, p=p).target(problem)
@@ -83,7 +83,7 @@ def logistic() -> str:
             domain=dps.domains.Ball(radius),
             row_bound=1.0,
         )
-        lines.append(f"R = {radius:g}: {certified(problem)}")
+        lines.append(f"R = {radius:g}: {report_certified_draw(problem)}")
     pass_seconds = numpy_pass(rows, labels)
     lines.append(f"one NumPy value+gradient pass: {pass_seconds * 1e6:.0f} us")
     return "\n  ".join(lines)
@@ -99,7 +99,7 @@ def hinge() -> str:
         domain=dps.domains.Ball(5.0),
         row_bound=1.0,
     )
-    return certified(problem)
+    return report_certified_draw(problem)
 
 
 def lp() -> str:
@@ -112,7 +112,7 @@ def lp() -> str:
         domain=dps.domains.Ball(1.0, p=1.5),
         row_bound=1.0,
     )
-    return certified(problem, p=1.5)
+    return report_certified_draw(problem, p=1.5)
 
 
 def a9a() -> str:
@@ -201,8 +201,8 @@ def samplers() -> str:
         command = [sys.executable, "-c", script.format(kind.__name__)]
         runs = []
         for _ in range(3):  # the first fills the cache if it is cold
-            found = subprocess.run(command, capture_output=True, check=True).stdout
-            runs.append([float(number) for number in found.split()])
+            printed = subprocess.run(command, capture_output=True, check=True).stdout
+            runs.append([float(number) for number in printed.split()])
         draw, tree = (min(column) for column in zip(*runs, strict=True))
         rows.append(f"{kind.__name__}: {draw:.2f} s, tree {tree:.2f} s")
     return "\n  ".join(rows)
@@ -217,9 +217,9 @@ def main() -> None:
     """Print every part, or one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=PARTS)
-    chosen = parser.parse_args().only
+    only = parser.parse_args().only
     for name, part in PARTS.items():
-        if chosen in (None, name):
+        if only in (None, name):
             print(f"{name}: {part.__doc__}\n  {part()}", flush=True)
 
 

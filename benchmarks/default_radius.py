@@ -16,7 +16,10 @@ import numpy as np
 
 from dpsample import estimators
 
-SEED, RUNS, EPSILONS, SHARES = 100, 6, (0.1, 0.5, 2.0), (1 / 3, 1.0, 3.0)
+SEED = 100
+RUNS = 6
+EPSILONS = (0.1, 0.5, 2.0)
+SHARES = (1 / 3, 1.0, 3.0)
 
 
 class Model(NamedTuple):
@@ -72,8 +75,8 @@ def losses(model: Model, kind: str, epsilon: float, seed: int) -> list[float]:
         return fitted.fit(rows[: model.n], y[: model.n])
 
     def loss(fitted: Any) -> float:
-        shown = getattr(fitted, "decision_function", fitted.predict)(rows[model.n :])
-        return float(fitted._loss().value(shown, y[model.n :]).mean())
+        margins = getattr(fitted, "decision_function", fitted.predict)(rows[model.n :])
+        return float(fitted._loss().value(margins, y[model.n :]).mean())
 
     radius = fit("auto", 0).radius_
     runs = range(RUNS)
@@ -92,10 +95,10 @@ def main() -> None:
     print("| estimator | a third | the rule | three times |\n|---|---|---|---|")
     for kind in sys.argv[1:] or KINDS:
         cells = product(enumerate(MODELS), EPSILONS)
-        found = [losses(model, kind, e, SEED + seed) for (seed, model), e in cells]
-        ratios = np.array(found) / np.min(found, axis=1, keepdims=True)
-        shown = [f"{r.mean():.3f} ({r.max():.2f})" for r in ratios.T]
-        print("|", " | ".join([f"`Private{kind}`", *shown]), "|", flush=True)
+        risks = [losses(model, kind, e, SEED + seed) for (seed, model), e in cells]
+        ratios = np.array(risks) / np.min(risks, axis=1, keepdims=True)
+        cells_of_row = [f"{r.mean():.3f} ({r.max():.2f})" for r in ratios.T]
+        print("|", " | ".join([f"`Private{kind}`", *cells_of_row]), "|", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ FREE = (targets.WHOLE, targets.BALL, targets.BOX, targets.SIMPLEX)
 
 
 def has_coordinates(case: targets.Case) -> bool:
-    """Whether the domain has standard coordinates in the whole space."""
+    """Return whether the domain has standard coordinates in the whole space."""
     is_round = case.domain != targets.BALL or case.p == 2.0
     return case.domain in FREE and is_round
 
@@ -210,27 +210,27 @@ def numba_log_density(case: targets.Case) -> Callable[[Array], tuple[float, Arra
         for i in range(size):
             u = 0.0
             if is_sparse:
-                for place in range(starts[i], starts[i + 1]):
-                    u += values[place] * theta[columns[place]]
+                for entry in range(starts[i], starts[i + 1]):
+                    u += values[entry] * theta[columns[entry]]
             else:
                 for j in range(dim):
                     u += values[i * dim + j] * theta[j]
             value, slope = loss(u, labels[i])
             total += value
             if is_sparse:
-                for place in range(starts[i], starts[i + 1]):
-                    out[columns[place]] += slope * values[place]
+                for entry in range(starts[i], starts[i + 1]):
+                    out[columns[entry]] += slope * values[entry]
             else:
                 for j in range(dim):
                     out[j] += slope * values[i * dim + j]
         return total / size
 
     @numba.njit(fastmath=True)
-    def compiled(values: Any, columns: Any, starts: Any, labels: Any, z: Any) -> Any:
+    def log_density(values: Any, columns: Any, starts: Any, labels: Any, z: Any) -> Any:
         theta, volume = forward(z)
         out = np.zeros(dim)
         value = risk(values, columns, starts, labels, theta, out)
         value = volume - k * (value + 0.5 * mu * (theta * theta).sum())
         return value, back(z, theta, -k * (out / size + mu * theta))
 
-    return lambda z: compiled(values, columns, starts, case.labels, z)
+    return lambda z: log_density(values, columns, starts, case.labels, z)

@@ -28,10 +28,16 @@ import dpsample as dps
 from dpsample import estimators
 from dpsample.datasets.catalog import VARIABLE, catalog, public_schema
 
-DELTA, EPSILONS, PILOTS, FINALISTS, SEED = 1e-6, (0.5, 1.0, 3.0), 2, 3, 20261123
+DELTA = 1e-6
+EPSILONS = (0.5, 1.0, 3.0)
+# Runs of a candidate in the first round, and number of candidates in the second.
+PILOTS = 2
+FINALISTS = 3
+SEED = 20261123
 # Over the public length of the rows.
 RADII = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
-BOUND = 14**0.5 * (1.0 + 1e-12)  # of rows of a9a
+# Bound of the rows of a9a, which have 14 entries of 1.
+BOUND = 14**0.5 * (1.0 + 1e-12)
 LOSSES = {  # judged by the first
     "LogisticRegression": [dps.losses.Logistic()],
     "HuberRegressor": [dps.losses.Huber(0.2)],
@@ -125,7 +131,9 @@ def default(case: Case, epsilon: float, seed: int) -> Any:
     return judge(case, predict(case.test[0])), model
 
 
-def tuned(case: Case, tables: Any, length: float, epsilon: float, runs: int) -> Any:
+def best_tuned(
+    case: Case, tables: Any, length: float, epsilon: float, runs: int
+) -> Any:
     """Test losses of the best of all methods and radii, and which it is."""
     budget, (rows, tested) = dps.Budget(epsilon=epsilon, delta=DELTA), tables
     facts = {"row_bound": length, "intercept": True, "clip_rows": True}
@@ -138,8 +146,10 @@ def tuned(case: Case, tables: Any, length: float, epsilon: float, runs: int) -> 
 
     def losses(radius: float, row: Any, runs: int) -> Any:
         plan = dps.minimize, problem(radius, row.loss), row.choice, budget
-        found = dps.replicate(*plan, num_replicates=runs, seed=SEED, threads=1)
-        return np.array([judge(case, tested @ t[:-1] + t[-1])[0] for t in found.thetas])
+        replicates = dps.replicate(*plan, num_replicates=runs, seed=SEED, threads=1)
+        return np.array(
+            [judge(case, tested @ t[:-1] + t[-1])[0] for t in replicates.thetas]
+        )
 
     plans = []
     for radius, loss in product(RADII, LOSSES[case.model]):
@@ -151,7 +161,7 @@ def tuned(case: Case, tables: Any, length: float, epsilon: float, runs: int) -> 
     return values, f"{row.method}, {row.loss.name}, {radius:g}"
 
 
-def peers(case: Case, rows: Any, encoding: Any, given: argparse.Namespace) -> Any:
+def peers(case: Case, rows: Any, encoding: Any, options: argparse.Namespace) -> Any:
     """Coefficients and intercepts of diffprivlib's defaults, by epsilon and run."""
     task = {"rows": rows, "y": case.train[1], "epsilons": EPSILONS}
     if "classes" not in case.options:  # public bounds of levels and numbers
@@ -160,31 +170,31 @@ def peers(case: Case, rows: Any, encoding: Any, given: argparse.Namespace) -> An
         task["lower"] = np.where(levels, 0.0, -task["upper"])
     with tempfile.TemporaryDirectory() as folder:
         paths = f"{folder}/task.npz", f"{folder}/out.npy"
-        np.savez(paths[0], runs=given.runs, **task)
-        subprocess.run([given.peer_python, "-c", PEER, *paths], check=True)
-        return np.load(paths[1]).reshape(len(EPSILONS), given.runs, -1)
+        np.savez(paths[0], runs=options.runs, **task)
+        subprocess.run([options.peer_python, "-c", PEER, *paths], check=True)
+        return np.load(paths[1]).reshape(len(EPSILONS), options.runs, -1)
 
 
-def lines(name: str, model: str, given: argparse.Namespace) -> Iterator[str]:
+def lines(name: str, model: str, options: argparse.Namespace) -> Iterator[str]:
     """Yield a row of the table for each epsilon."""
     case = case_of(name, model)
     encoding = default(case, 1.0, 0)[1].encoding_
     encode = encoding.features if encoding else lambda table: table.toarray()
     length = encoding.row_bound if encoding else BOUND
     rows, tested = encode(case.train[0]), encode(case.test[0])
-    thetas = np.full((len(EPSILONS), given.runs, rows.shape[1] + 1), np.nan)
-    if given.peer_python:
-        thetas = peers(case, rows / length, encoding, given)
+    thetas = np.full((len(EPSILONS), options.runs, rows.shape[1] + 1), np.nan)
+    if options.peer_python:
+        thetas = peers(case, rows / length, encoding, options)
     for epsilon, drawn in zip(EPSILONS, thetas, strict=True):
         slopes = drawn[:, :-1] / length
         margins = [tested @ s + t[-1] for s, t in zip(slopes, drawn, strict=True)]
-        peer, its = np.transpose([judge(case, each) for each in margins])
-        fits = [default(case, epsilon, seed)[0] for seed in range(given.runs)]
+        peer, its = np.transpose([judge(case, margin) for margin in margins])
+        fits = [default(case, epsilon, seed)[0] for seed in range(options.runs)]
         ours, scores = np.transpose(fits)
-        best, which = tuned(case, (rows, tested), length, epsilon, given.runs)
-        shown = [f"{x.mean():.4f} ± {sem(x):.4f}" for x in (ours, best, peer)]
-        cells = [name, model, f"{epsilon:g}", *shown[:2], which]
-        cells += [f"{ours.mean() / best.mean():.3f}", shown[2]]
+        best, which = best_tuned(case, (rows, tested), length, epsilon, options.runs)
+        texts = [f"{x.mean():.4f} ± {sem(x):.4f}" for x in (ours, best, peer)]
+        cells = [name, model, f"{epsilon:g}", *texts[:2], which]
+        cells += [f"{ours.mean() / best.mean():.3f}", texts[2]]
         yield " | ".join([*cells, f"{scores.mean():.3f}", f"{its.mean():.3f}"])
 
 
@@ -194,13 +204,13 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(SETS), help="data sets, by commas")
     parser.add_argument("--runs", type=int, default=8, help="seeded fits of each")
     parser.add_argument("--peer-python", help="interpreter that has diffprivlib")
-    given = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| data | Private... | ε | default | tuned | which | ratio |", end="")
     print(f" diffprivlib | score | its |\n{'|---' * 10}|")
     for name, model in CASES:
-        if name in given.only.split(","):
-            for line in lines(name, model, given):
+        if name in options.only.split(","):
+            for line in lines(name, model, options):
                 print(f"| {line} |", flush=True)
 
 

@@ -27,7 +27,7 @@ def annotations(function: Function) -> Iterator[ast.expr]:
 
 
 def says_any(annotation: ast.expr) -> bool:
-    """Whether the name Any occurs in an annotation."""
+    """Return whether the name Any occurs in an annotation."""
     nodes = ast.walk(annotation)
     return any(isinstance(node, ast.Name) and node.id == "Any" for node in nodes)
 
@@ -60,8 +60,8 @@ def measures(package: Path) -> tuple[dict[str, object], list[tuple[str, int, str
 
 def main() -> None:
     """Print the measures, a line each."""
-    found, vague = measures(PACKAGE)
-    for name, value in found.items():
+    counts, vague = measures(PACKAGE)
+    for name, value in counts.items():
         print(f"{name}: {value}")
     if "--any" in sys.argv:
         for path, count in Counter(path for path, _, _ in vague).most_common():

@@ -39,30 +39,30 @@ def problem_of(name, n, d, rng):
     return dps.Problem(rows, response, loss=loss, domain=domain, **bounds), truth
 
 
-def about_a_draw(problem, asked, seed):
+def about_a_draw(problem, options, seed):
     """Debias a draw and find its covariance.
 
     Where the risk is a quadratic of curvature A the draw is N(argmin, (k (A + m))^-1).
     """
     total = sandwich.gdp_from_budget(BUDGET.epsilon, BUDGET.delta)
-    part = sandwich._gaussian_part(BUDGET, total * math.sqrt(1.0 - asked.share))
+    part = sandwich._gaussian_part(BUDGET, total * math.sqrt(1.0 - options.share))
     answer = dps.release(problem, part, sampler_share=0.01, seed=seed)
     k, m, rng = answer.mechanism.k, answer.mechanism.mu, np.random.default_rng(seed)
     plan = replace(
-        sandwich.plan_intervals(asked, problem.facts, BUDGET, clip_rows=False),
-        sandwich=replace(asked, base="objective"),  # no flags of descent
+        sandwich.plan_intervals(options, problem.facts, BUDGET, clip_rows=False),
+        sandwich=replace(options, base="objective"),  # no flags of descent
         spread=lambda a: sandwich.Spread(a / (a + m), 1.0 / (k * (a + m))),
     )
     curvature, scores = (
         None if noise is None else sandwich.noisy_matrix(problem, weights, noise, rng)
         for weights, noise in zip(
-            sandwich.weights(asked, problem, answer.theta),
+            sandwich.weights(options, problem, answer.theta),
             (plan.curvature, plan.scores),
             strict=True,
         )
     )
-    found = sandwich.estimate(plan, problem.facts, answer.theta, curvature, scores)
-    return found.theta, np.sqrt(np.diag(found.covariance)), found.flags
+    estimate = sandwich.estimate(plan, problem.facts, answer.theta, curvature, scores)
+    return estimate.theta, np.sqrt(np.diag(estimate.covariance)), estimate.flags
 
 
 def main():
@@ -74,7 +74,7 @@ def main():
     cases = [(name, *size) for name in LOSSES for size in ((5000, 3), (5000, 5))]
     for name, n, d in cases + [(name, 20_000, 5) for name in LOSSES]:
         width, robust = LOSSES[name][2], name == "huber"
-        asked = sandwich.Sandwich(
+        draw_options = sandwich.Sandwich(
             base="noisy_gd",
             share=sandwich.SHARES[robust or width is not None],
             robust=robust,
@@ -83,12 +83,12 @@ def main():
         rows = defaultdict(list)
         for seed in range(runs):
             problem, truth = problem_of(name, n, d, np.random.default_rng(seed))
-            found = {"release": about_a_draw(problem, asked, seed)}
+            by_base = {"release": about_a_draw(problem, draw_options, seed)}
             for base in ("objective", "noisy_gd")[width is not None :]:
                 options = {"base": base, "bandwidth": width, "seed": seed}
                 bars = dps.intervals(problem, BUDGET, **options)
-                found[base] = bars.theta, bars.se, bars.diagnostics["flags"]
-            for base, (theta, se, flags) in found.items():
+                by_base[base] = bars.theta, bars.se, bars.diagnostics["flags"]
+            for base, (theta, se, flags) in by_base.items():
                 inside = np.mean(np.abs(theta - truth) <= 1.96 * se)
                 rows[base].append((inside, 3.92 * se.mean(), bool(flags)))
         for base, table in rows.items():

@@ -3,13 +3,19 @@
     python benchmarks/memory.py --records 1e4,1e5,1e6 --dims 20 --kinds float32,csr
     python benchmarks/memory.py --records 5e7 --kinds float32 --folder DIR --workers 2
 
-Each row is a process of its own: a small release compiles, the records are made, the
-peak resident size is reset (Linux), then `Problem`, `release` and a non-private fit by
-the same passes are timed. ``peak`` is the rise of the resident size over the size of
-features and response as given, ``resident_mb`` the whole process at its peak; with
-``--workers`` those of worker processes follow, which read the files of the folder. CPU
-times are of all processes. ``theta`` tells whether two storage backends gave the same
-bits. At the end are log-log slopes of seconds from each row to the next.
+Each row of the table has a process of its own. A small release compiles, the records
+are generated, and the peak resident size is reset (Linux only). Then `Problem`,
+`release` and a non-private fit with the same passes over the records are timed. Columns
+of the table:
+
+- ``peak``: rise of the resident size, over the size of features and response.
+- ``resident_mb``: largest resident size of the process, in megabytes. With
+  ``--workers`` those of the Dask workers follow, which read the files of the folder.
+- ``*_s``, ``*_cpu``: wall seconds, and CPU seconds of all processes.
+- ``theta``: digest of the coefficients. Storage backends with equal digests gave the
+  same bits.
+
+At the end are log-log slopes of seconds from each row to the next.
 """
 
 from __future__ import annotations
@@ -36,21 +42,27 @@ from dpsample.problem.records import block_size
 from dpsample.samplers.localized import mode
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+# Number of records that are generated at once.
 CHUNK = 2**16
-MAX_DIM, NUM_STEPS = 5000, 20  # of a release; above it, steps of NoisyGD
-# As docs/how-to/large-records.md has it: else workers hand every array back to Linux.
+# Largest dimension of a release, which needs square matrices of this size. Problems
+# with more coefficients are minimized by so many steps of NoisyGD.
+MAX_DIM = 5000
+NUM_STEPS = 20
+# Without these limits in bytes, which are those of docs/how-to/large-records.md,
+# workers return the memory of every array to Linux, and get it back at once.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "33554432"}
-NONZERO = 20  # entries of a sparse row
+# Number of entries of a sparse row.
+NONZERO = 20
 
 
 def resident(field: str) -> float:
-    """Bytes of VmRSS or VmHWM."""
+    """Return the resident bytes, now (VmRSS) or at the peak (VmHWM)."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return 1024.0 * next(int(s.split()[1]) for s in lines if s.startswith(field))
 
 
 def fill(features: Any, response: Any) -> None:
-    """Rows in the unit ball and logistic labels, in place."""
+    """Fill arrays with rows in the unit ball and labels of a logistic model."""
     rng = np.random.default_rng(0)
     dim = features.shape[1]
     theta = np.ones(dim) / (4.0 * np.sqrt(dim))
@@ -64,22 +76,23 @@ def fill(features: Any, response: Any) -> None:
 
 
 def sparse_records(num_records: int, dim: int) -> tuple[Any, Any]:
-    """Sparse rows in the unit ball and their labels."""
+    """Return sparse rows in the unit ball and their labels."""
     from scipy import sparse
 
     few, response = np.empty((num_records, NONZERO)), np.empty(num_records)
     fill(few, response)
     columns = np.random.default_rng(1).integers(0, dim, few.shape)
-    columns[:, :2] = 0, 1  # two that are not rare
+    columns[:, :2] = 0, 1  # every row has these two features
     starts = np.arange(0, few.size + 1, NONZERO)
     rows = sparse.csr_matrix((few.ravel(), columns.ravel(), starts), (num_records, dim))
     rows.sum_duplicates()
-    rows *= 0.5  # what met in one place may have grown
+    # Entries of the same column were added, which can make a row longer.
+    rows *= 0.5
     return rows, response
 
 
 def problem_of(features: Any, response: Any) -> dps.Problem:
-    """Logistic regression on the unit ball."""
+    """Return a problem of logistic regression on the unit ball."""
     return dps.Problem(
         features,
         response,
@@ -89,8 +102,10 @@ def problem_of(features: Any, response: Any) -> dps.Problem:
     )
 
 
-def made(num_records: int, dim: int, dtype: str, folder: str) -> tuple[Any, Any]:
-    """Make records in memory, or in files of a folder, which are mapped."""
+def make_records(
+    num_records: int, dim: int, dtype: str, folder: str
+) -> tuple[Any, Any]:
+    """Return records in memory, or in files of a folder, which are mapped to memory."""
     if dtype == "csr":
         return sparse_records(num_records, dim)
     if not folder:
@@ -101,11 +116,11 @@ def made(num_records: int, dim: int, dtype: str, folder: str) -> tuple[Any, Any]
     paths = [Path(folder) / f"{name}-{kind}" for name in ("features", "response")]
     shapes = ((num_records, dim), (num_records,))
     if not paths[0].exists():
-        both = [
+        arrays = [
             np.memmap(path, dtype, "w+", shape=shape)
             for path, shape in zip(paths, shapes, strict=True)
         ]
-        fill(*both)
+        fill(*arrays)
     features, response = (
         np.memmap(path, dtype, "r", shape=shape)
         for path, shape in zip(paths, shapes, strict=True)
@@ -114,7 +129,7 @@ def made(num_records: int, dim: int, dtype: str, folder: str) -> tuple[Any, Any]
 
 
 def read(mapped: Any, start: int, stop: int) -> Any:
-    """Rows of a file, read by the worker that works on them."""
+    """Read rows of a file, in the worker that uses them."""
     width = mapped["shape"][1:]
     offset = start * math.prod(width) * np.dtype(mapped["dtype"]).itemsize
     count = (stop - start) * math.prod(width)
@@ -123,7 +138,7 @@ def read(mapped: Any, start: int, stop: int) -> Any:
 
 
 def on_workers(mapped: Any, dim: int) -> Any:
-    """Array of Dask of a mapped file, in partitions that need not be cut anew."""
+    """Return a mapped file as a Dask array, in partitions of whole blocks."""
     from dask import array, delayed
 
     facts = {"path": mapped.filename, "shape": mapped.shape, "dtype": mapped.dtype}
@@ -137,7 +152,7 @@ def on_workers(mapped: Any, dim: int) -> Any:
 
 
 def begun() -> float:
-    """Reset the peak of this process; bytes that are resident now."""
+    """Reset the peak of this process, and return the bytes that are resident now."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     return resident("VmRSS")
 
@@ -150,24 +165,25 @@ def everywhere(workers: int) -> Iterator[Any]:
         return
     from distributed import Client, LocalCluster
 
-    os.environ.update(MALLOC)  # of the workers: libraries read it when they begin
+    # Workers inherit the environment, and the C library reads it when they start.
+    os.environ.update(MALLOC)
     options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
     with LocalCluster(processes=True, **options) as cluster, Client(cluster) as client:
         yield lambda function: [function(), *client.run(function).values()]
 
 
-def drawn(problem: dps.Problem) -> tuple[Any, str]:
-    """Certified answer and how it was made: a release forms d x d matrices."""
+def draw(problem: dps.Problem) -> tuple[Any, str]:
+    """Return private coefficients, and the method that was used."""
     if problem.dim > MAX_DIM:
         steps = dps.optimizers.NoisyGD(num_steps=NUM_STEPS)
-        found = dps.minimize(problem, steps, BUDGET, seed=1)
-        return found.theta, f"{NUM_STEPS} steps of NoisyGD"
+        fit = dps.minimize(problem, steps, BUDGET, seed=1)
+        return fit.theta, f"{NUM_STEPS} steps of NoisyGD"
     answer = dps.release(problem, BUDGET, seed=1)
     return answer.theta, str(answer.nonprivate_diagnostics["method"])
 
 
 def fit(problem: dps.Problem) -> None:
-    """Minimize the risk by the passes of a release: what a private draw adds to."""
+    """Minimize the risk without privacy, by the passes with which a release begins."""
     target = dps.calibrate(problem, BUDGET).target(problem)
     with single_threaded_blas():
         assert mode.find(target, 0.0) is not None
@@ -176,15 +192,16 @@ def fit(problem: dps.Problem) -> None:
 def one(
     num_records: int, dim: int, kind: str, folder: str, workers: int
 ) -> dict[str, Any]:
-    """Peak and seconds of one size."""
+    """Return a row of the table, for one size."""
+    # These calls compile, so that no compilation is measured below.
     if kind == "csr":
-        drawn(problem_of(*made(3000, dim, kind, "")))
+        draw(problem_of(*make_records(3000, dim, kind, "")))
     for small in ("float32", "float64"):
         for size in (3000, 60_000):  # one chunk, and more
-            dps.release(problem_of(*made(size, 20, small, "")), BUDGET)
-    features, response = made(num_records, dim, kind, folder)
+            dps.release(problem_of(*make_records(size, 20, small, "")), BUDGET)
+    features, response = make_records(num_records, dim, kind, folder)
     parts = [features] if kind != "csr" else [features.data, features.indices]
-    given = sum(part.nbytes for part in parts) + response.nbytes
+    num_bytes = sum(part.nbytes for part in parts) + response.nbytes
     with everywhere(workers) as call:
         if workers:
             features, response = on_workers(features, dim), on_workers(response, dim)
@@ -192,17 +209,17 @@ def one(
         clocks = [(time.perf_counter(), sum(call(time.process_time)))]
         problem = problem_of(features, response)
         clocks.append((time.perf_counter(), sum(call(time.process_time))))
-        theta, method = drawn(problem)
+        theta, method = draw(problem)
         clocks.append((time.perf_counter(), sum(call(time.process_time))))
         after = call(lambda: resident("VmHWM"))
         is_fitted = method == "rejection"
         if is_fitted:
             fit(problem)
         clocks.append((time.perf_counter(), sum(call(time.process_time))))
-    row = {"n": num_records, "dim": dim, "kind": kind, "given_mb": given / 1e6}
+    row = {"n": num_records, "dim": dim, "kind": kind, "given_mb": num_bytes / 1e6}
     row |= {"home": "dask" if workers else "file" if folder else "memory"}
-    row |= {"peak": round((after[0] - before[0]) / given, 3)}
-    row |= {"resident_mb": [round(each / 1e6) for each in after]}
+    row |= {"peak": round((after[0] - before[0]) / num_bytes, 3)}
+    row |= {"resident_mb": [round(peak / 1e6) for peak in after]}
     row |= {"method": method}
     for i, name in enumerate(("problem", "release", "fit")[: 2 + is_fitted]):
         start, stop = clocks[i : i + 2]
@@ -214,14 +231,14 @@ def one(
 
 
 def slopes(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Exponents of seconds between neighbors that differ in one size."""
+    """Yield exponents of seconds between rows that differ in one size."""
     for axis, other in (("n", "dim"), ("dim", "n")):
         ordered = sorted(rows, key=lambda row: (row["kind"], row[other], row[axis]))
         for a, b in pairwise(ordered):
             if a["kind"] == b["kind"] and a[other] == b[other]:
-                far = math.log(b[axis] / a[axis])
+                log_ratio = math.log(b[axis] / a[axis])
                 rise = {
-                    name: round(math.log(b[name] / a[name]) / far, 2)
+                    name: round(math.log(b[name] / a[name]) / log_ratio, 2)
                     for name in ("problem_s", "release_s", "problem_cpu", "release_cpu")
                 }
                 where = f"{a['kind']}, {other} = {a[other]}"
@@ -229,7 +246,7 @@ def slopes(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print a table, and slopes."""
+    """Print the table and the slopes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", default="10000,100000,1000000")
     parser.add_argument("--dims", default="20")
@@ -237,22 +254,26 @@ def main() -> None:
     parser.add_argument("--folder", default="", help="for files; left as they are")
     parser.add_argument("--workers", type=int, default=0, help="of Dask, on the files")
     parser.add_argument("--one", action="store_true")
-    given = parser.parse_args()
-    if given.workers and not given.folder:
+    options = parser.parse_args()
+    if options.workers and not options.folder:
         parser.error("--workers read files: name a --folder.")
-    sizes = [int(float(each)) for each in given.records.split(",")]
-    dims = [int(float(each)) for each in given.dims.split(",")]
-    kinds, rows = given.kinds.split(","), []
-    if given.one:
-        print(json.dumps(one(sizes[0], dims[0], kinds[0], given.folder, given.workers)))
+    sizes = [int(float(size)) for size in options.records.split(",")]
+    dims = [int(float(size)) for size in options.dims.split(",")]
+    kinds, rows = options.kinds.split(","), []
+    if options.one:
+        print(
+            json.dumps(
+                one(sizes[0], dims[0], kinds[0], options.folder, options.workers)
+            )
+        )
         return
     for kind, dim, size in product(kinds, dims, sizes):
         words = ["--one", "--records", str(size), "--dims", str(dim), "--kinds", kind]
-        words += ["--folder", given.folder, "--workers", str(given.workers)]
+        words += ["--folder", options.folder, "--workers", str(options.workers)]
         run = [sys.executable, __file__, *words]
-        found = subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True)
-        print(found.stdout.strip(), flush=True)
-        rows.append(json.loads(found.stdout))
+        output = subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True)
+        print(output.stdout.strip(), flush=True)
+        rows.append(json.loads(output.stdout))
     print(*slopes(rows), sep="\n")
 
 

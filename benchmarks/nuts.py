@@ -85,8 +85,8 @@ def blackjax(case: targets.Case, seconds: float, *, is_dense: bool = False) -> R
             state, info = step(now, state)
             return state, (state.position, info.num_integration_steps)
 
-        state, found = jax.lax.scan(one, state, jax.random.split(key, CHUNK))
-        return (state, options), found
+        state, points = jax.lax.scan(one, state, jax.random.split(key, CHUNK))
+        return (state, options), points
 
     return jax_nuts(case, seconds, warm, draw)
 
@@ -129,8 +129,8 @@ def microcanonical(case: targets.Case, seconds: float) -> Result:
             state, info = kernel(now, state, **fields)
             return state, (state.position, info.num_integration_steps)
 
-        state, found = jax.lax.scan(one, state, jax.random.split(key, CHUNK))
-        return (state, options), found
+        state, points = jax.lax.scan(one, state, jax.random.split(key, CHUNK))
+        return (state, options), points
 
     return jax_nuts(case, seconds, warm, draw)
 
@@ -157,8 +157,8 @@ def numpyro(case: targets.Case, seconds: float, *, is_dense: bool = False) -> Re
         begin = first._replace(z=start, rng_key=key)
         begin = begin._replace(potential_energy=-log_density(start))
         begin = begin._replace(z_grad=-jax.grad(log_density)(start))
-        state, found = jax.lax.scan(one, begin, length=case.num_warmup)
-        return state, found[1].sum()
+        state, points = jax.lax.scan(one, begin, length=case.num_warmup)
+        return state, points[1].sum()
 
     def draw(key: Any, carry: Any) -> Any:
         del key  # the state carries its own
@@ -203,8 +203,10 @@ def nutpie(case: targets.Case, seconds: float, *, is_low_rank: bool = False) -> 
         low_rank_modified_mass_matrix=is_low_rank,
     )
     spent = clock() - begin
-    made = int(trace.sample_stats["n_steps"].sum())
-    share = made / (made + int(trace.warmup_sample_stats["n_steps"].sum()))
+    num_gradients = int(trace.sample_stats["n_steps"].sum())
+    share = num_gradients / (
+        num_gradients + int(trace.warmup_sample_stats["n_steps"].sum())
+    )
     draws = to_domain(case, np.asarray(trace.posterior["theta"]), np)[0]
     facts = {"cpu": share * spent, "warm": (1.0 - share) * spent, "first": first}
-    return draws, facts | {"gradients": made, "passes": made}
+    return draws, facts | {"gradients": num_gradients, "passes": num_gradients}

@@ -64,7 +64,7 @@ def jax_loop(task: Task) -> Run:
 
     rows, labels = jnp.asarray(task.rows), jnp.asarray(task.labels)
     count, dim = rows.shape
-    most = math.ceil(task.batch + 10.0 * math.sqrt(task.batch))
+    max_batch = math.ceil(task.batch + 10.0 * math.sqrt(task.batch))
 
     def loss(w: Any, row: Any, label: Any) -> Any:
         return jax.nn.softplus(-label * (row @ w))
@@ -74,15 +74,15 @@ def jax_loop(task: Task) -> Run:
     def step(w: Any, key: Any) -> Any:
         choice, noise = jax.random.split(key)
         is_in = jax.random.uniform(choice, (count,)) < task.rate
-        (batch,) = jnp.nonzero(is_in, size=most, fill_value=count)
-        each = gradients(
+        (batch,) = jnp.nonzero(is_in, size=max_batch, fill_value=count)
+        per_record = gradients(
             w,
             rows.at[batch].get(mode="fill", fill_value=0.0),
             labels.at[batch].get(mode="fill", fill_value=0.0),
         )
-        norms = jnp.linalg.norm(each, axis=1)
+        norms = jnp.linalg.norm(per_record, axis=1)
         factors = task.clip / jnp.maximum(norms, task.clip)
-        g = factors @ each / task.batch
+        g = factors @ per_record / task.batch
         w = w - task.size * (g + task.stddev * jax.random.normal(noise, (dim,)))
         return w * (task.radius / jnp.maximum(jnp.linalg.norm(w), task.radius)), None
 

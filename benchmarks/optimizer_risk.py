@@ -29,7 +29,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from risk_cases import Case, cases
 
 Array = NDArray[np.float64]
-SEED, QUICK_SIZE, ERRORS, ROUNDING = 20, 2000, 3.0, 1e-12
+SEED = 20
+QUICK_SIZE = 2000
+ERRORS = 3.0
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +85,7 @@ def excesses(
         return np.array(list(pool.map(fresh, root.spawn(replicates))))
 
 
-def measured(case: Case, size: int, replicates: int) -> Iterator[Row]:
+def measure(case: Case, size: int, replicates: int) -> Iterator[Row]:
     """Rows of a case: one for each budget, or two where there is no bound."""
     for budget in case.budgets:
         problem, excess = case.make(size, np.random.default_rng(SEED))
@@ -136,21 +139,23 @@ def line(row: Row) -> str:
     )
 
 
-def main(arguments: list[str] | None = None, chosen: list[Case] | None = None) -> int:
+def main(
+    arguments: list[str] | None = None, selection: list[Case] | None = None
+) -> int:
     """Print the table; return 1 if a bound is refuted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replicates", type=int, default=40)
     parser.add_argument("--quick", action="store_true", help="three small cases")
-    given = parser.parse_args(arguments)
-    chosen = cases() if chosen is None else chosen
-    if given.quick:
-        chosen = chosen[:3]
+    options = parser.parse_args(arguments)
+    selection = cases() if selection is None else selection
+    if options.quick:
+        selection = selection[:3]
     begin, refuted, total = time.perf_counter(), 0, 0
     print(HEADER)
     with pauses.single_threaded_blas():
-        for case in chosen:
-            size = QUICK_SIZE if given.quick else case.num_records
-            for row in measured(case, size, given.replicates):
+        for case in selection:
+            size = QUICK_SIZE if options.quick else case.num_records
+            for row in measure(case, size, options.replicates):
                 print(line(row), flush=True)
                 refuted, total = refuted + row.is_refuted, total + 1
     seconds = time.perf_counter() - begin

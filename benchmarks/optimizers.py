@@ -30,7 +30,9 @@ from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.running import descent
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
-CLIP, SIZE, RADIUS = 0.5, 0.5, 5.0
+CLIP = 0.5
+SIZE = 0.5
+RADIUS = 5.0
 PEERS = ("jax", "jax-privacy", "opacus")
 PEER_FILE = Path(__file__).with_name("optimizer_peers.py")
 Run = Callable[[int], np.ndarray]
@@ -138,11 +140,11 @@ def peer_seconds(
         np.savez(task, numbers=json.dumps(numbers), **records)
         command = [python, "-W", "ignore", PEER_FILE, peer, task, output]
         subprocess.run(command, check=True)
-        with np.load(output) as found:
-            if "missing" in found:
+        with np.load(output) as result:
+            if "missing" in result:
                 return None
-            name = f"{peer} {found['version']}"
-            return name, float(found["seconds"]), found["theta"]
+            name = f"{peer} {result['version']}"
+            return name, float(result["seconds"]), result["theta"]
 
 
 def dp_sgd(python: str) -> Iterator[str]:
@@ -169,9 +171,9 @@ def dp_sgd(python: str) -> Iterator[str]:
         return f"{'DP-SGD, ' + name:42s} {cost}  loss {data.risk(theta):.4f}"
 
     for name, run in runs.items():
-        found = best_seconds(run, 8) / steps
-        first = first or found
-        yield line(name, found, run(0))
+        seconds = best_seconds(run, 8) / steps
+        first = first or seconds
+        yield line(name, seconds, run(0))
     numbers = {"rate": rate, "stddev": stddev, "num_steps": steps}
     numbers |= {"clip": CLIP, "size": SIZE, "radius": RADIUS}
     for peer in PEERS:
@@ -208,9 +210,9 @@ def one_pass(python: str) -> Iterator[str]:
     for name, recipe in recipes.items():
         program = descent.Program(data, recipe)
         count = program.run(np.random.default_rng(0)).num_gradients
-        found = best_seconds(ours(data, recipe), 2)
+        seconds = best_seconds(ours(data, recipe), 2)
         passes = count / data.num_records
-        yield f"{name:42s} {found:9.2f} s        {passes:6.2f} passes"
+        yield f"{name:42s} {seconds:9.2f} s        {passes:6.2f} passes"
 
 
 def heavy_tailed(python: str) -> Iterator[str]:
@@ -218,7 +220,7 @@ def heavy_tailed(python: str) -> Iterator[str]:
     del python
     data = dps.datasets.heavy_tailed_regression(10_000, 50, seed=1, degrees=3.0)
 
-    def given(loss: dps.losses.Loss, radius: float, p: float) -> dps.Problem:
+    def task_of(loss: dps.losses.Loss, radius: float, p: float) -> dps.Problem:
         return dps.Problem(
             data.features,
             data.response,
@@ -229,8 +231,8 @@ def heavy_tailed(python: str) -> Iterator[str]:
             response_bound=math.inf,
         )
 
-    huber = given(dps.losses.Huber(1.0), 10.0, 2.0)
-    squares = given(dps.losses.Squared(), 10.0, 1.0)
+    huber = task_of(dps.losses.Huber(1.0), 10.0, 2.0)
+    squares = task_of(dps.losses.Squared(), 10.0, 1.0)
     lasso = {"l1": 0.03, "smoothness": 1.3}
     robust = optimizers.PrivateProximalSGD
     few, many = {"batch_size": 10_000 // 6, "num_steps": 180}, {"num_steps": 5}
@@ -273,11 +275,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=sorted(GROUPS), default=None)
     parser.add_argument("--peer-python", default=sys.executable)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with pauses.single_threaded_blas():
         for name, group in GROUPS.items():
-            if given.only in (None, name):
-                for line in group(given.peer_python):
+            if options.only in (None, name):
+                for line in group(options.peer_python):
                     print(line, flush=True)
 
 

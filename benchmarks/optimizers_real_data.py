@@ -25,7 +25,8 @@ from dpsample import optimizers
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 RATE = 0.02
-SMOOTHNESS = 0.25  # of the logistic loss of a row of norm 1
+# Largest curvature of the logistic loss for a row of norm 1.
+SMOOTHNESS = 0.25
 
 
 def dp_sgd(facts: dps.PublicFacts, budget: dps.Budget) -> optimizers.DPSGD:
@@ -35,19 +36,19 @@ def dp_sgd(facts: dps.PublicFacts, budget: dps.Budget) -> optimizers.DPSGD:
     square of a step's error: noise and sampling. T is doubled from 125 until the bound
     falls by less than a tenth.
     """
-    far = facts.domain.radius
-    last, found = math.inf, optimizers.DPSGD(sampling_rate=RATE, num_steps=1)
+    radius = facts.domain.radius
+    last, best = math.inf, optimizers.DPSGD(sampling_rate=RATE, num_steps=1)
     for steps in (125 * 2**i for i in range(12)):
         method = optimizers.DPSGD(sampling_rate=RATE, num_steps=steps)
         noise = float(method.recipe(facts, budget).inputs["noise_stddev"])
         error = facts.dim * noise**2 + (1.0 - RATE) / (RATE * facts.num_records)
-        slope = math.sqrt(steps * error) / far
-        bound = far**2 / steps * (0.5 * SMOOTHNESS + slope)
+        slope = math.sqrt(steps * error) / radius
+        bound = radius**2 / steps * (0.5 * SMOOTHNESS + slope)
         if bound > 0.9 * last:
             break
         size = 1.0 / (SMOOTHNESS + slope)
-        last, found = bound, replace(method, step_size=size)
-    return found
+        last, best = bound, replace(method, step_size=size)
+    return best
 
 
 METHODS = (
@@ -93,14 +94,14 @@ def measure(
     budget: dps.Budget,
     train: dps.Problem,
     test: dps.Problem,
-    given: argparse.Namespace,
+    options: argparse.Namespace,
 ) -> dict[str, Any]:
     """One row of the table; the time covers calibration, runs and test losses."""
     begin = time.process_time()
     runs = dps.replicate(
         *call(name, train, budget),
-        num_replicates=given.runs,
-        threads=given.threads,
+        num_replicates=options.runs,
+        threads=options.threads,
         evaluate=test,
     )
     return {
@@ -109,7 +110,7 @@ def measure(
         "epsilon_proved": runs.certificate.epsilon_proved,
         "test_log_loss": runs.mean,
         "standard_error": runs.standard_error,
-        "cpu_seconds_per_run": (time.process_time() - begin) / given.runs,
+        "cpu_seconds_per_run": (time.process_time() - begin) / options.runs,
     }
 
 
@@ -123,22 +124,22 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", help="methods whose name begins so")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--output", type=Path, help="also write a CSV file")
-    given = parser.parse_args()
-    if given.data is None and "DPSAMPLE_DATA" not in os.environ:
+    options = parser.parse_args()
+    if options.data is None and "DPSAMPLE_DATA" not in os.environ:
         parser.error("pass --data FOLDER or set DPSAMPLE_DATA")
-    return given
+    return options
 
 
 def main() -> int:
     """Print a line per method and epsilon: mean test log-loss, its standard error."""
-    given = parse()
-    train = load(given.data, "train", given.radius)
-    test = load(given.data, "test", given.radius)
-    delta = given.delta or train.num_records**-1.1
+    options = parse()
+    train = load(options.data, "train", options.radius)
+    test = load(options.data, "test", options.radius)
+    delta = options.delta or train.num_records**-1.1
     risk, tested = without_privacy(train, test)
     print(
         f"a9a, n = {train.num_records}, d = {train.dim}, ball of radius "
-        f"{given.radius:g}, delta = {delta:.2e}, replace_one, {given.runs} runs\n"
+        f"{options.radius:g}, delta = {delta:.2e}, replace_one, {options.runs} runs\n"
         f"without privacy: test log-loss {tested:.4f} (training {risk:.4f})\n"
         f"{'method':<22}{'epsilon':>8}{'proved':>10}{'test log-loss':>15}"
         f"{'s.e.':>9}{'CPU s/run':>11}",
@@ -147,15 +148,15 @@ def main() -> int:
     line = "{:<22}{:>8g}{:>10.6f}{:>15.4f}{:>9.5f}{:>11.2f}"
     rows = []
     for name in METHODS:
-        if given.only and not name.startswith(given.only):
+        if options.only and not name.startswith(options.only):
             continue
         for epsilon in EPSILONS:
             budget = dps.Budget(epsilon=epsilon, delta=delta)
-            rows.append(measure(name, budget, train, test, given))
+            rows.append(measure(name, budget, train, test, options))
             print(line.format(*rows[-1].values()), flush=True)
     print(f"CPU seconds of all: {time.process_time():.0f}")
-    if given.output is not None:
-        with given.output.open("w", newline="", encoding="utf-8") as file:
+    if options.output is not None:
+        with options.output.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, fieldnames=list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)

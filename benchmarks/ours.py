@@ -21,7 +21,7 @@ from scipy import sparse
 import dpsample as dps
 from dpsample import samplers
 from dpsample.core import pauses
-from dpsample.samplers.chain import COUNT_NAMES, NUM_COUNTS, NUM_STATS
+from dpsample.samplers.chain import COUNT, NUM_STATS
 
 NUM_CHAINS = 2
 CHUNK_SECONDS = 0.2
@@ -86,20 +86,23 @@ def run_chain(prepared: Any, rng: np.random.Generator, seconds: float) -> Any:
 
     warm = draw(max(1, prepared.num_warmup))[1]
     before = state.counts.copy()
-    parts, spent, made, count = [], 0.0, 0, 8
-    most = MAX_NUMBERS // (NUM_CHAINS * dim)
-    while spent < seconds or made < 8:
+    parts, spent, num_draws, count = [], 0.0, 0, 8
+    max_kept = MAX_NUMBERS // (NUM_CHAINS * dim)
+    while spent < seconds or num_draws < 8:
         draws, cpu = draw(count)
-        if made < most:
+        if num_draws < max_kept:
             parts.append(draws)
-        spent, made = spent + cpu, made + count
-        count = int(made / max(spent, 1e-4) * CHUNK_SECONDS)
-        count = min(max(8, count), max(8, most - made) if made < most else most)
+        spent, num_draws = spent + cpu, num_draws + count
+        count = int(num_draws / max(spent, 1e-4) * CHUNK_SECONDS)
+        count = min(
+            max(8, count),
+            max(8, max_kept - num_draws) if num_draws < max_kept else max_kept,
+        )
     # Draws past those that are kept are timed too, and cost as much as those.
-    kept = np.concatenate(parts)
-    share = len(kept) / made
-    counts = share * (state.counts - before)[:NUM_COUNTS]
-    return kept, counts, warm, share * spent
+    draws = np.concatenate(parts)
+    share = len(draws) / num_draws
+    counts = share * (state.counts - before)[: len(COUNT)]
+    return draws, counts, warm, share * spent
 
 
 def first_draw(prepared: Any, rng: np.random.Generator) -> None:
@@ -146,15 +149,15 @@ def measure(name: str, case: targets.Case, seconds: float, *, as_box: bool) -> A
     # Draws past the end of the shorter chain are left out, and so is their cost.
     shares = [length / len(run[0]) for run in runs]
     counts = sum(share * run[1] for share, run in zip(shares, runs, strict=True))
-    found = dict(zip(COUNT_NAMES, counts, strict=True))
+    totals = dict(zip(COUNT._fields, counts, strict=True))
     facts |= {
         "cpu": sum(share * run[3] for share, run in zip(shares, runs, strict=True)),
         "warm": sum(run[2] for run in runs),
-        "steps": found["proposals"],
-        "values": found["values"],
-        "gradients": found["gradients"],
-        "passes": found["records"] / case.num_records,
-        "acceptance": found["accepted"] / max(found["proposals"], 1),
+        "steps": totals["proposals"],
+        "values": totals["values"],
+        "gradients": totals["gradients"],
+        "passes": totals["records"] / case.num_records,
+        "acceptance": totals["accepted"] / max(totals["proposals"], 1),
     }
     return np.stack([run[0][:length] for run in runs]), facts
 

@@ -42,7 +42,7 @@ FREE = tuple(name for name in PEERS if name.startswith(("blackjax", "num", "nut"
 
 
 def fits(peer: str, case: targets.Case) -> bool:
-    """Whether the peer can sample the target with less than hundreds of walkers."""
+    """Return whether the peer can sample the target without hundreds of walkers."""
     if case.is_entropic:
         return False
     if peer in FREE:

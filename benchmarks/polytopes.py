@@ -120,11 +120,11 @@ BODIES: dict[str, Callable[[np.random.Generator], Body]] = {
 }
 
 
-def reduced(whole: Body) -> Body:
+def reduce_dimension(whole: Body) -> Body:
     """Body in coordinates z of its affine hull: x = point + N z, N orthonormal."""
     if len(whole.values) == 0:
         return whole
-    # Rows of one size: else the rank is decided by their units.
+    # Rows of one size: otherwise the rank would depend on their units.
     rows = whole.equations / np.linalg.norm(whole.equations, axis=1, keepdims=True)
     basis = linalg.null_space(rows)
     limits = whole.limits - whole.facets @ whole.point

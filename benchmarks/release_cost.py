@@ -35,7 +35,7 @@ BLOCK = 4096
 
 
 def logistic(num_records: int, dim: int, radius: float, seed: int = 5) -> dps.Problem:
-    """Make records of unequal scales, labels of a model of norm .7 R."""
+    """Make records of unequal scales, labels of a model of norm 0.7 R."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((num_records, dim)) * np.linspace(0.6, 1.4, dim)
     rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
@@ -48,9 +48,9 @@ def logistic(num_records: int, dim: int, radius: float, seed: int = 5) -> dps.Pr
 
 def problem(rows, labels, domain, loss=None, **facts) -> dps.Problem:
     """Logistic loss and rows of norm one, if nothing else is said."""
-    chosen = dps.losses.Logistic() if loss is None else loss
+    used_loss = dps.losses.Logistic() if loss is None else loss
     facts = {"row_bound": 1.0} | facts
-    return dps.Problem(rows, labels, loss=chosen, domain=domain, **facts)
+    return dps.Problem(rows, labels, loss=used_loss, domain=domain, **facts)
 
 
 def newton(rows, labels, k: float, mu: float) -> np.ndarray:
@@ -79,51 +79,54 @@ def cpu_seconds(call: Callable[[], object]) -> float:
     return time.process_time() - begin
 
 
-def forgetful(given: dps.Problem, budget: dps.Budget, seed: int) -> dps.Release:
+def forgetful(problem: dps.Problem, budget: dps.Budget, seed: int) -> dps.Release:
     """Release with a plan of its own."""
-    given.plan = None
-    return dps.release(given, budget, seed=seed)
+    problem.plan = None
+    return dps.release(problem, budget, seed=seed)
 
 
 def notes(answer: dps.Release) -> str:
-    """How the draw was made."""
-    found = answer.nonprivate_diagnostics
-    if found["method"] == "rejection":
-        passes = found["counts"]["records"] / answer.certificate.facts.num_records
-        return f"{found['num_rounds']} rounds, {passes:.2f} passes"
-    return f"proximal, {found['num_steps']} steps"
+    """Return a text about the method of the draw."""
+    facts = answer.nonprivate_diagnostics
+    if facts["method"] == "rejection":
+        passes = facts["counts"]["records"] / answer.certificate.facts.num_records
+        return f"{facts['num_rounds']} rounds, {passes:.2f} passes"
+    return f"proximal, {facts['num_steps']} steps"
 
 
 def against_fits(repeats: int) -> None:
     """Releases in units of the fit."""
     for size in SIZES:
-        given = logistic(*size)
-        mechanism = dps.calibrate(given, BUDGET)
-        rows, labels = given.data.dense, given.data.response
+        case = logistic(*size)
+        mechanism = dps.calibrate(case, BUDGET)
+        rows, labels = case.data.dense, case.data.response
         fit = partial(newton, rows, labels, mechanism.k, mechanism.mu)
-        fit(), forgetful(given, BUDGET, 0)
+        fit(), forgetful(case, BUDGET, 0)
         pairs = [
-            (cpu_seconds(fit), cpu_seconds(partial(forgetful, given, BUDGET, seed)))
+            (cpu_seconds(fit), cpu_seconds(partial(forgetful, case, BUDGET, seed)))
             for seed in range(repeats)
         ]
         fits, releases = np.median(pairs, axis=0)
         print(
             f"n, d, R = {size}: fit {fits:.4f} s, release {releases:.4f} s,"
-            f" ratio {releases / fits:.2f}; {notes(forgetful(given, BUDGET, 1))}",
+            f" ratio {releases / fits:.2f}; {notes(forgetful(case, BUDGET, 1))}",
             flush=True,
         )
 
 
-def one_line(name: str, given: dps.Problem, repeats: int, epsilon: float = 1.0) -> None:
+def one_line(
+    name: str, problem: dps.Problem, repeats: int, epsilon: float = 1.0
+) -> None:
     """Seconds of releases of one problem."""
     budget = dps.Budget(epsilon=epsilon, delta=1e-6)
-    forgetful(given, budget, 0)
+    forgetful(problem, budget, 0)
     seconds = [
-        cpu_seconds(partial(forgetful, given, budget, seed)) for seed in range(repeats)
+        cpu_seconds(partial(forgetful, problem, budget, seed))
+        for seed in range(repeats)
     ]
     print(
         f"{name}: {np.median(seconds):.4f} s (most {max(seconds):.3f});"
-        f" {notes(forgetful(given, budget, 1))}",
+        f" {notes(forgetful(problem, budget, 1))}",
         flush=True,
     )
 
@@ -171,12 +174,12 @@ def expectations(number: int, first: int) -> None:
         num_records = int(10 ** rng.uniform(2.5, 4.0))
         dim, radius = int(rng.integers(2, 30)), float(10 ** rng.uniform(-0.5, 1.3))
         answer = forgetful(logistic(num_records, dim, radius, seed), BUDGET, seed)
-        found = answer.nonprivate_diagnostics
-        if found["method"] == "rejection":
-            passes = found["counts"]["records"] / num_records
-            ratios.append(passes / found["expected_passes"])
+        facts = answer.nonprivate_diagnostics
+        if facts["method"] == "rejection":
+            passes = facts["counts"]["records"] / num_records
+            ratios.append(passes / facts["expected_passes"])
             if ratios[-1] > 4.0:
-                print(f"n, d, R = {num_records, dim, radius}, seed {seed}: {found}")
+                print(f"n, d, R = {num_records, dim, radius}, seed {seed}: {facts}")
     ratios = np.sort(ratios)
     within = np.mean((ratios >= 0.5) & (ratios <= 2.0))
     print(

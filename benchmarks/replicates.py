@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--replicates", type=int, default=16)
     parser.add_argument("--threads", type=int, default=2)
-    given = parser.parse_args()
+    options = parser.parse_args()
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((10_000, 50))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -37,25 +37,27 @@ def main() -> None:
     budget = dps.Budget(epsilon=1.0, delta=1e-6)
     best: dict[int, float] = {}
     thetas = []
-    for _ in range(given.repeats + 1):  # the first round compiles and calibrates
-        for threads in (1, given.threads):
+    for _ in range(options.repeats + 1):  # the first round compiles and calibrates
+        for threads in (1, options.threads):
             begin = time.perf_counter()
             runs = dps.replicate(
                 dps.minimize,
                 problem,
                 method,
                 budget,
-                num_replicates=given.replicates,
+                num_replicates=options.replicates,
                 threads=threads,
             )
             seconds = time.perf_counter() - begin
             best[threads] = min(best.get(threads, math.inf), seconds)
             thetas.append(runs.thetas)
-    assert all(np.array_equal(found, thetas[0]) for found in thetas)
+    assert all(np.array_equal(theta, thetas[0]) for theta in thetas)
     for threads, seconds in best.items():
-        each = seconds / given.replicates
-        print(f"{threads} threads: {seconds:.3f} s, {1e3 * each:.1f} ms per run")
-    print(f"speed-up {best[1] / best[given.threads]:.2f}")
+        seconds_per_run = seconds / options.replicates
+        print(
+            f"{threads} threads: {seconds:.3f} s, {1e3 * seconds_per_run:.1f} ms a run"
+        )
+    print(f"speed-up {best[1] / best[options.threads]:.2f}")
 
 
 if __name__ == "__main__":

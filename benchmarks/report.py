@@ -14,7 +14,10 @@ from arviz_stats.base import array_stats
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-OURS, GRADIENT, WALK, ENSEMBLE = "dpsample", "gradient", "polytope walk", "ensemble"
+OURS = "dpsample"
+GRADIENT = "gradient"
+WALK = "polytope walk"
+ENSEMBLE = "ensemble"
 COLORS = {OURS: "#1b6ca8", GRADIENT: "#d1495b", WALK: "#e08e2b", ENSEMBLE: "#7a7a7a"}
 
 
@@ -66,13 +69,13 @@ def mixing(draws: Array) -> tuple[float, float]:
     Squares are those of (theta - mean); ESS is 0 if a coordinate never moved.
     """
     squares = (draws - draws.mean(axis=(0, 1))) ** 2
-    both = np.concatenate([draws, squares], axis=2)
-    if np.any(np.ptp(both, axis=(0, 1)) == 0.0):
+    functions = np.concatenate([draws, squares], axis=2)
+    if np.any(np.ptp(functions, axis=(0, 1)) == 0.0):
         return math.inf, 0.0
     axes = {"chain_axis": 0, "draw_axis": 1}
     with np.errstate(divide="ignore", invalid="ignore"):  # chains that stand still
-        r_hat = array_stats.rhat(both, **axes)
-        ess = array_stats.ess(both, method="bulk", **axes)
+        r_hat = array_stats.rhat(functions, **axes)
+        ess = array_stats.ess(functions, method="bulk", **axes)
     return float(np.max(r_hat)), float(np.nan_to_num(np.min(ess)))
 
 
@@ -186,22 +189,23 @@ def plot(rows: list[Row], titles: dict[str, str], path: Path) -> None:
     count = len(titles)
     width = min(3, count)
     height = -(-count // width)
-    most = max(sum(row.target == name for row in rows) for name in titles)
-    size = (5.6 * width, (0.27 * most + 1.1) * height + 0.9)
+    max_rows = max(sum(row.target == name for row in rows) for name in titles)
+    size = (5.6 * width, (0.27 * max_rows + 1.1) * height + 0.9)
     figure, axes = plt.subplots(height, width, figsize=size, squeeze=False)
     for axis, (name, title) in zip(axes.flat, titles.items(), strict=False):
         panel(axis, [row for row in rows if row.target == name], title)
     for axis in axes.flat[count:]:
         axis.set_visible(False)
-    shown = [family for family in COLORS if any(r.family == family for r in rows)]
+    families = [family for family in COLORS if any(r.family == family for r in rows)]
     handles = [
-        plt.Line2D([], [], marker="o", ls="", color=COLORS[f], label=f) for f in shown
+        plt.Line2D([], [], marker="o", ls="", color=COLORS[f], label=f)
+        for f in families
     ]
     figure.tight_layout(rect=(0, 0.9 / size[1], 1, 1))
     figure.legend(
         handles=handles,
         loc="lower center",
-        ncols=len(shown),
+        ncols=len(families),
         frameon=False,
         title="effective draws per CPU second,\nminimum over coordinates of "
         "$\\theta$ and $(\\theta-\\mathrm{mean})^2$",
@@ -219,13 +223,13 @@ def panel(axis: Any, rows: list[Row], title: str) -> None:
     rates = [row.rate for row in ordered]
     axis.hlines(places, 1e-9, rates, color="#dddddd", lw=1.0, zorder=1)
     axis.scatter(rates, places, c=[COLORS[r.family] for r in ordered], s=32, zorder=2)
-    for place, row in zip(places, ordered, strict=True):
+    for height, row in zip(places, ordered, strict=True):
         words = number(row.rate)
         if math.isfinite(row.ratio) and row.family == OURS:
             words += f"  ({number(row.ratio)}x)"
         axis.annotate(
             words,
-            (row.rate, place),
+            (row.rate, height),
             xytext=(7, 0),
             textcoords="offset points",
             va="center",

@@ -1,13 +1,14 @@
-"""Longest time between two returns from compiled code, and how soon Ctrl-C is heard.
+"""Longest time between two returns from compiled code, and the delay of Ctrl-C.
 
     python benchmarks/responsiveness.py [--only release] [--limit 10] [--small]
 
-An interval timer's handler runs whenever Python has the word: the longest pause between
-two of its calls is the longest that Ctrl-C, progress and a limit of time could have
-waited. Worker threads are replaced by calls from the main thread, so that their pauses
-count; the compiler's do not. The longest is found by CPU time, for the machine may be
-busy. A case that takes longer than the limit is interrupted; the delay is from then to
-its end.
+Python runs the handler of an interval timer only between two bytecodes, not during a
+call of compiled code. So the longest pause between two calls of the handler is the
+longest time that Ctrl-C, a progress line or a time limit can have waited. Tasks of
+worker threads run in the main thread here, so that their pauses are included. Pauses of
+the compiler are not. The longest pause is the one with the most CPU time, because other
+processes may have interrupted it. A case that takes longer than the limit gets Ctrl-C,
+and the delay is the time from then to its end.
 """
 
 from __future__ import annotations
@@ -30,23 +31,26 @@ from dpsample.api.minimize import plan_minimization
 from dpsample.api.warm import public_samplers
 from dpsample.running import chains
 
+# Seconds between two calls of the handler.
 TICK = 0.003
+# Parts of the names of files whose code belongs to the compiler.
 COMPILER = ("numba/core/compiler", "numba/core/caching", "llvmlite")
-L, D = dps.losses, dps.domains
+L = dps.losses
+D = dps.domains
 
 
 class Inline:
-    """Pool whose tasks run at once, in the main thread."""
+    """Pool of threads whose tasks run immediately, in the main thread."""
 
     def __init__(self, threads: int | None = None) -> None:
         del threads
 
     def __enter__(self) -> Inline:
-        """Nothing to start."""
+        """Start no thread."""
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Nothing to end."""
+        """End no thread."""
 
     def submit(self, task: Callable[..., Any], *arguments: Any) -> Done:
         """Run the task."""
@@ -60,14 +64,14 @@ class Done:
         self.value = value
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return what the task returned."""
+        """Return the result of the task."""
         return self.value
 
     def exception(self, timeout: float | None = None) -> None:
-        """Return what the task raised: nothing."""
+        """Return None, because the task has raised no exception."""
 
     def done(self) -> bool:
-        """Whether it has run: yes."""
+        """Return True, because the task has run."""
         return True
 
 
@@ -76,35 +80,39 @@ class Watch:
 
     def __init__(self, limit: float) -> None:
         self.begin = self.last = time.perf_counter()
+        # Seconds of the case, time of the first Ctrl-C, and number of them.
         self.limit, self.pressed, self.presses = limit, np.inf, 0
-        self.longest, self.place = 0.0, ""
+        # Longest pause in wall seconds, and the line of code that followed it.
+        self.longest, self.line_after = 0.0, ""
+        # CPU seconds at the last call of the handler, and of the longest pause.
         self.used, self.longest_used = time.thread_time(), 0.0
 
     def tick(self, number: int, frame: Any) -> None:
-        """Note the pause; press Ctrl-C when the time is over."""
+        """Record the pause, and send Ctrl-C if the time is over."""
         now = time.perf_counter()
         pause, used = now - self.last, time.thread_time() - self.used
         stack = [(f.f_code.co_filename, line) for f, line in walk_stack(frame)]
         if any(word in name for name, _ in stack for word in COMPILER):
-            self.begin = now  # the compiler's time is not ours
+            self.begin = now  # the time limit begins again after compilation
         elif used > self.longest_used:
-            ours = [place for place in stack if "dpsample" in place[0]]
+            ours = [line for line in stack if "dpsample" in line[0]]
             name, line = ours[0] if ours else stack[0]
-            self.place = f"{os.path.basename(name)}:{line}"
+            self.line_after = f"{os.path.basename(name)}:{line}"
             self.longest, self.longest_used = pause, used
         if now - self.begin > self.limit + self.presses:
-            # Once a second: one that comes inside a callback of C is lost.
+            # Ctrl-C is repeated each second, because a callback of C code may lose it.
             self.presses += 1
             self.pressed = min(self.pressed, now)
             os.kill(os.getpid(), signal.SIGINT)
         self.last, self.used = time.perf_counter(), time.thread_time()
-        # One tick at a time: on a busy machine a handler may take longer than a tick.
+        # The timer is started again for each tick. With a repeating timer, a handler
+        # that takes longer than a tick on a busy machine would never return.
         signal.setitimer(signal.ITIMER_REAL, TICK)
 
 
 @contextmanager
 def watched(limit: float) -> Iterator[Watch]:
-    """Watch the block, without worker threads."""
+    """Watch the pauses of a block, which runs without worker threads."""
     watch, pool = Watch(limit), chains.ThreadPoolExecutor
     chains.ThreadPoolExecutor = Inline  # type: ignore[misc, assignment]
     before = signal.signal(signal.SIGALRM, watch.tick)
@@ -120,9 +128,10 @@ def watched(limit: float) -> Iterator[Watch]:
 
 
 def measure(name: str, task: Callable[[], Any], limit: float) -> None:
-    """Print one row."""
+    """Run a case and print its row of the table."""
     outcome = "done"
-    for _ in range(2):  # the first time, kernels are loaded
+    # The first run loads the kernels, and the second one counts.
+    for _ in range(2):
         with watched(limit) as watch:
             try:
                 task()
@@ -136,20 +145,26 @@ def measure(name: str, task: Callable[[], Any], limit: float) -> None:
     delay = max(0.0, end - watch.pressed)
     print(
         f"| {name} | {1e3 * watch.longest:.0f} | "
-        f"{1e3 * watch.longest_used:.0f} | {watch.place} | "
+        f"{1e3 * watch.longest_used:.0f} | {watch.line_after} | "
         f"{1e3 * delay:.0f} | {end - watch.begin:.1f} | {outcome} |",
         flush=True,
     )
 
 
 def regression(
-    loss: Any, domain: Any, num_records: int, dim: int, *, far: float, seed: int = 1
+    loss: Any,
+    domain: Any,
+    num_records: int,
+    dim: int,
+    *,
+    distance: float,
+    seed: int = 1,
 ) -> dps.Problem:
     """Responses of a parameter ``far`` from the center: the mode is on the boundary."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((num_records, dim))
     rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
-    margins = rows @ np.full(dim, far / np.sqrt(dim))
+    margins = rows @ np.full(dim, distance / np.sqrt(dim))
     margins += 0.1 * rng.standard_normal(num_records)
     if loss.name in ("logistic", "hinge", "smoothed_hinge"):
         response = np.where(margins > 0.0, 1.0, -1.0)
@@ -181,13 +196,13 @@ def releases(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
 
     for loss in (L.Quantile(0.9), L.Absolute()):
         for domain in (D.Ball(1.0), D.Box(-0.5, 0.5)):
-            problem = regression(loss, domain, n, 10, far=3.0)
+            problem = regression(loss, domain, n, 10, distance=3.0)
             yield f"release {loss.name} {domain.name} edge", one(problem)
-    wide = regression(L.Logistic(), D.Ball(40.0), big, 34, far=3.0)
+    wide = regression(L.Logistic(), D.Ball(40.0), big, 34, distance=3.0)
     yield f"release logistic R=40, {big} x 34", one(wide)
-    huge = regression(L.Logistic(), D.Ball(1e8), n, 5, far=3.0)
+    huge = regression(L.Logistic(), D.Ball(1e8), n, 5, distance=3.0)
     yield "release logistic R=1e8", one(huge)
-    huge = regression(L.Absolute(), D.Ball(1e8), n, 5, far=3.0)
+    huge = regression(L.Absolute(), D.Ball(1e8), n, 5, distance=3.0)
     yield "release absolute R=1e8", one(huge)
 
 
@@ -208,10 +223,10 @@ def chains_of(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "sample Proximal, bad scales", one(target, samplers.Proximal(), 1_000)
     n = 2_000 if small else 60_000
     problems = [
-        regression(L.Logistic(), D.Ball(2.0), n, 20, far=1.0),
-        regression(L.Absolute(), D.Box(-0.5, 0.5), n, 20, far=3.0),
-        regression(L.Hinge(), D.Ball(1.0), n, 3, far=1.0),
-        regression(L.Absolute(), D.Simplex(), n, 20, far=0.5),
+        regression(L.Logistic(), D.Ball(2.0), n, 20, distance=1.0),
+        regression(L.Absolute(), D.Box(-0.5, 0.5), n, 20, distance=3.0),
+        regression(L.Hinge(), D.Ball(1.0), n, 3, distance=1.0),
+        regression(L.Absolute(), D.Simplex(), n, 20, distance=0.5),
     ]
     targets = [dps.Gibbs(problem, k=0.02 * n, mu=0.1) for problem in problems]
     for kind in public_samplers():
@@ -228,8 +243,8 @@ def descents(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
 
     n = 2_000 if small else 60_000
     budget = dps.Budget(epsilon=1.0, delta=1e-6)
-    smooth = regression(L.Logistic(), D.Ball(2.0), n, 20, far=1.0)
-    kinked = regression(L.Absolute(), D.Ball(1.0), n, 20, far=3.0)
+    smooth = regression(L.Logistic(), D.Ball(2.0), n, 20, distance=1.0)
+    kinked = regression(L.Absolute(), D.Ball(1.0), n, 20, distance=3.0)
     few = {"num_steps": 1_000, "clip": 1.0, "ridge": 1.0, "sampling_rate": 0.1}
     for name in optimizers.__all__:
         kind = getattr(optimizers, name)
@@ -280,21 +295,22 @@ def others(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def main() -> None:
-    """Measure all cases whose name holds the wanted word."""
-    import arviz_base  # noqa: F401 - an import that Ctrl-C cuts in two stays broken
+    """Measure all cases whose name contains the text of --only."""
+    # If Ctrl-C interrupted this import, the module would stay broken.
+    import arviz_base  # noqa: F401
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--limit", type=float, default=10.0)
     parser.add_argument("--small", action="store_true")
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| case | longest ms | of it CPU | where | Ctrl-C ms | seconds | outcome |")
     print("|---|---|---|---|---|---|---|")
     for family in (releases, chains_of, descents, others):
-        for name, task in family(wanted.small):
-            if wanted.only in name:
-                measure(name, task, wanted.limit)
+        for name, task in family(options.small):
+            if options.only in name:
+                measure(name, task, options.limit)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,8 @@ class Case:
 OPTIMUM = 0.5 * np.array([1.0, -1.0] * 5)
 SHORT = np.array([0.9, -0.6, 0.4, 0.0])
 SIGNS, BALL = np.sign(OPTIMUM), dps.domains.Ball(2.0)
-LOGISTIC, WHOLE = dps.losses.Logistic(), dps.domains.WholeSpace()
+LOGISTIC = dps.losses.Logistic()
+WHOLE = dps.domains.WholeSpace()
 STEEP = np.array([2.0, -2.0, 1.0, -1.0])
 logistic = instances.axis(LOGISTIC, OPTIMUM, OPTIMUM, BALL)
 linear = instances.axis(
@@ -52,7 +53,8 @@ linear = instances.axis(
 )
 hinge = instances.axis(dps.losses.Hinge(), STEEP, np.sign(STEEP), dps.domains.Ball(2.5))
 free = instances.axis(LOGISTIC, SHORT, SHORT, WHOLE)
-SQUARED, QUARTIC = instances.growth(2.0), instances.growth(4.0)
+SQUARED = instances.growth(2.0)
+QUARTIC = instances.growth(4.0)
 
 
 def lp_ball(p: float) -> instances.Make:
@@ -63,9 +65,9 @@ def lp_ball(p: float) -> instances.Make:
 
 def growth_of(exponent: float) -> dict[str, float]:
     """Exponent and constant of the instances of growth."""
-    made = dps.datasets.growth_regression(1, 4, seed=0, exponent=exponent)
+    sample = dps.datasets.growth_regression(1, 4, seed=0, exponent=exponent)
     scale = 0.5 if exponent == 2.0 else 1.0
-    return {"exponent": exponent, "constant": scale * made.constant}
+    return {"exponent": exponent, "constant": scale * sample.constant}
 
 
 def cases() -> list[Case]:

@@ -20,10 +20,16 @@ import dpsample as dps
 
 Array = NDArray[np.float64]
 BELOW = 1.0 - 1e-14  # rows of norm 1 are computed a little longer
-# Huber slope, penalty, threshold of the gradients, public smoothness of the risk.
-SLOPE, PENALTY, CLIP, CURVATURE = 1.0, 0.02, 5.0, 1.3
+# Largest derivative of the Huber loss, and weight of the l1 penalty.
+SLOPE = 1.0
+PENALTY = 0.02
+# Threshold of the gradients.
+CLIP = 5.0
+# Public bound of the curvature of the risk.
+CURVATURE = 1.3
 ENTRY = 3.0  # entries of the lasso's records are clipped there
-DEGREES = 3.0  # of Student errors, whose variance is then 3
+# Degrees of freedom of Student errors. Their variance is then 3, too.
+DEGREES = 3.0
 
 
 class Instance(NamedTuple):
@@ -81,8 +87,8 @@ def linear_sample(num_records: int, rng: np.random.Generator) -> Instance:
     """Linear losses on the unit ball: the empirical risk's minimum is -|mean|."""
     rows = corners(num_records, 10, rng)
     mean = rows.mean(axis=0)
-    least = -float(np.linalg.norm(mean))
-    return Instance(_linear(rows), lambda theta: float(-theta @ mean) - least)
+    minimum = -float(np.linalg.norm(mean))
+    return Instance(_linear(rows), lambda theta: float(-theta @ mean) - minimum)
 
 
 def mean_estimation(num_records: int, rng: np.random.Generator) -> Instance:
@@ -109,18 +115,18 @@ def growth(exponent: float) -> Make:
     scale = 0.5 if exponent == 2.0 else 1.0  # Squared is half of the square
 
     def make(num_records: int, rng: np.random.Generator) -> Instance:
-        made = dps.datasets.growth_regression(
+        sample = dps.datasets.growth_regression(
             num_records, 4, seed=int(rng.integers(2**31)), exponent=exponent, signal=0.7
         )
         problem = dps.Problem(
-            made.dataset.features,
-            made.dataset.response,
+            sample.dataset.features,
+            sample.dataset.response,
             loss=loss,
             domain=dps.domains.Ball(1.0),
-            row_bound=made.dataset.row_bound,
-            response_bound=made.dataset.response_bound,
+            row_bound=sample.dataset.row_bound,
+            response_bound=sample.dataset.response_bound,
         )
-        return Instance(problem, lambda theta: scale * made.excess_risk(theta))
+        return Instance(problem, lambda theta: scale * sample.excess_risk(theta))
 
     return make
 
@@ -182,9 +188,9 @@ def huber_lasso(threshold: float) -> Make:
         slope = np.minimum(SLOPE, threshold / np.linalg.norm(rows, axis=1))
 
         def risk(theta: Array) -> float:
-            far = np.abs(rows @ theta - y)
-            near = np.minimum(far, slope)
-            values = 0.5 * near**2 + slope * (far - near)
+            residuals = np.abs(rows @ theta - y)
+            quadratic_part = np.minimum(residuals, slope)
+            values = 0.5 * quadratic_part**2 + slope * (residuals - quadratic_part)
             return float(values.mean() + PENALTY * np.abs(theta).sum())
 
         best = minimizer(

@@ -69,7 +69,7 @@ def unit(rows: Array) -> Array:
     return rows / np.linalg.norm(rows, axis=1).max()
 
 
-def centered(response: Array) -> Array:
+def center_response(response: Array) -> Array:
     """Response about its median, 9 of 10 in [-1, 1]: heavy tails remain."""
     response = response - np.median(response)
     return response / np.quantile(np.abs(response), 0.9)
@@ -84,7 +84,7 @@ def scikit(name: str, *, is_raw: bool = False) -> Maker:
         data = getattr(sklearn.datasets, f"load_{name}")()
         rows, y = data.data, data.target.astype(float)
         if name == "diabetes":
-            return unit(rows), centered(y)
+            return unit(rows), center_response(y)
         return rows if is_raw else unit(rows), np.where(y > np.median(y), -1.0, 1.0)
 
     return make
@@ -98,16 +98,16 @@ def public(name: str, num_records: int = 2000) -> Maker:
 
         data = dps.datasets.load(name)
         count = data.features.shape[0]
-        chosen = np.sort(rng.choice(count, min(num_records, count), replace=False))
-        y = np.asarray(data.response, dtype=float)[chosen]
+        indices = np.sort(rng.choice(count, min(num_records, count), replace=False))
+        y = np.asarray(data.response, dtype=float)[indices]
         is_labelled = set(np.unique(y)) <= {-1.0, 1.0}
-        return data.features[chosen], y if is_labelled else centered(y)
+        return data.features[indices], y if is_labelled else center_response(y)
 
     return make
 
 
 def toeplitz(rng: np.random.Generator, n: int = 1000, d: int = 30) -> Array:
-    """Rows whose neighbouring columns have correlation .99."""
+    """Rows whose neighbouring columns have correlation 0.99."""
     factor = np.linalg.cholesky(linalg.toeplitz(0.99 ** np.arange(d)))
     return unit(rng.standard_normal((n, d)) @ factor.T)
 
@@ -125,7 +125,7 @@ def indicators(rng: np.random.Generator, n: int = 2000, d: int = 60) -> Array:
     return rows / np.sqrt(rows.sum(axis=1).max())
 
 
-def scaled(rng: np.random.Generator, n: int = 800, d: int = 13) -> Array:
+def scaled_columns(rng: np.random.Generator, n: int = 800, d: int = 13) -> Array:
     """Columns scaled from 10^-3 to 10^3."""
     return rng.standard_normal((n, d)) * np.logspace(-3.0, 3.0, d)
 
@@ -136,7 +136,9 @@ def plain(rng: np.random.Generator, n: int, d: int) -> Array:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def labelled(rows_fn: Callable[..., Array], *sides: int, signal: float = 3.0) -> Maker:
+def with_labels(
+    rows_fn: Callable[..., Array], *sides: int, signal: float = 3.0
+) -> Maker:
     """Return rows with labels of a logistic model; by an infinite signal separable."""
 
     def make(rng: np.random.Generator) -> Records:
@@ -150,7 +152,7 @@ def labelled(rows_fn: Callable[..., Array], *sides: int, signal: float = 3.0) ->
     return make
 
 
-def regressed(rows_fn: Callable[..., Array], degrees: float = np.inf) -> Maker:
+def with_responses(rows_fn: Callable[..., Array], degrees: float = np.inf) -> Maker:
     """Return rows with responses of a linear model, Student noise."""
 
     def make(rng: np.random.Generator) -> Records:
@@ -159,7 +161,7 @@ def regressed(rows_fn: Callable[..., Array], degrees: float = np.inf) -> Maker:
         noise = rng.standard_normal(len(rows))
         if np.isfinite(degrees):
             noise = rng.standard_t(degrees, len(rows))
-        return rows, centered(margins / margins.std() + 0.5 * noise)
+        return rows, center_response(margins / margins.std() + 0.5 * noise)
 
     return make
 
@@ -231,21 +233,21 @@ def public_cells() -> Iterator[Cell]:
 def synthetic_cells() -> Iterator[Cell]:
     """Correlated, heavy-tailed, rare, wide, separable and badly scaled records."""
     classes = {
-        "toeplitz": labelled(toeplitz),
-        "heavy-rows": labelled(heavy),
-        "indicators": labelled(indicators),
-        "wide": labelled(plain, 50, 120),
-        "separable": labelled(plain, 300, 15, signal=np.inf),
-        "scaled": labelled(scaled),
+        "toeplitz": with_labels(toeplitz),
+        "heavy-rows": with_labels(heavy),
+        "indicators": with_labels(indicators),
+        "wide": with_labels(plain, 50, 120),
+        "separable": with_labels(plain, 300, 15, signal=np.inf),
+        "scaled": with_labels(scaled_columns),
     }
     for data, make in classes.items():
         yield from some(data, make, MARGIN, step=2)
-    yield from some("large", labelled(plain, 2000, 500), ("logistic",), USUAL)
-    yield from some("large", labelled(plain, 2000, 500), ("hinge",), ("whole", "l2"))
+    yield from some("large", with_labels(plain, 2000, 500), ("logistic",), USUAL)
+    yield from some("large", with_labels(plain, 2000, 500), ("hinge",), ("whole", "l2"))
     responses = {
-        "toeplitz": regressed(toeplitz),
-        "heavy-noise": regressed(toeplitz, 1.5),
-        "scaled": regressed(scaled),
+        "toeplitz": with_responses(toeplitz),
+        "heavy-noise": with_responses(toeplitz, 1.5),
+        "scaled": with_responses(scaled_columns),
     }
     for data, make in responses.items():
         yield from some(data, make, RESPONSE, step=3)
@@ -254,9 +256,9 @@ def synthetic_cells() -> Iterator[Cell]:
 def unusual_cells() -> Iterator[Cell]:
     """Balls of other norms, matrices, and the entropy."""
     for loss, make in (
-        ("logistic", labelled(toeplitz)),
-        ("hinge", labelled(plain, 500, 30)),
-        ("huber", regressed(toeplitz)),
+        ("logistic", with_labels(toeplitz)),
+        ("hinge", with_labels(plain, 500, 30)),
+        ("huber", with_responses(toeplitz)),
     ):
         data = f"{loss}-model"
         balls = ("l1.5", "l4", "nuclear", "frobenius", "spectral", "entropy")
@@ -266,14 +268,14 @@ def unusual_cells() -> Iterator[Cell]:
 def flat_cells() -> Iterator[Cell]:
     """No regularizer on wide domains, where few records leave most directions flat."""
     for data, make in (
-        ("three", labelled(plain, 3, 10)),
-        ("thirty", labelled(plain, 30, 40)),
-        ("indicators", labelled(indicators)),
+        ("three", with_labels(plain, 3, 10)),
+        ("thirty", with_labels(plain, 30, 40)),
+        ("indicators", with_labels(indicators)),
     ):
         yield from some(data, make, MARGIN, FLAT)
     for data, make in (
-        ("three-responses", regressed(lambda rng: plain(rng, 3, 10))),
-        ("toeplitz", regressed(toeplitz)),
+        ("three-responses", with_responses(lambda rng: plain(rng, 3, 10))),
+        ("toeplitz", with_responses(toeplitz)),
     ):
         yield from some(data, make, RESPONSE, FLAT, step=2)
 
@@ -281,14 +283,14 @@ def flat_cells() -> Iterator[Cell]:
 def polytope_case(name: str, law: str, seed: int) -> targets.Case:
     """Uniform law, exponential tilt or logistic model on a polytope."""
     rng = stream(name, seed)
-    body = polytopes.reduced(polytopes.BODIES[name](rng))
+    body = polytopes.reduce_dimension(polytopes.BODIES[name](rng))
     dim = len(body.cost)
     rows, labels, loss, k = np.zeros((1, dim)), np.ones(1), "linear", 1.0
     if law == "tilted":
         rows, k = body.cost[None, :], 5.0
     if law == "logistic":
         loss, k = "logistic", 500.0
-        rows, labels = labelled(plain, 500, dim)(rng)
+        rows, labels = with_labels(plain, 500, dim)(rng)
     return targets.Case(
         name=f"{name}/{law}/polytope/{law}",
         title=name,
@@ -317,14 +319,14 @@ def polytope_cells() -> Iterator[Cell]:
 
 def cells() -> tuple[dict[str, Callable[[int], targets.Case]], list[str]]:
     """Builders of all cells by name, and what cannot run here."""
-    found, missing = [*synthetic_cells(), *unusual_cells()], []
-    found += [*flat_cells(), *polytope_cells()]
+    makers, missing = [*synthetic_cells(), *unusual_cells()], []
+    makers += [*flat_cells(), *polytope_cells()]
     if importlib.util.find_spec("sklearn"):
-        found += scikit_cells()
+        makers += scikit_cells()
     else:
         missing.append("93 cells on small public sets: pip install scikit-learn")
     if os.environ.get("DPSAMPLE_DATA"):
-        found += public_cells()
+        makers += public_cells()
     else:
         missing.append("public cells: set DPSAMPLE_DATA to the folder of data sets")
-    return dict(found), missing
+    return dict(makers), missing

@@ -51,7 +51,8 @@ from numba.core import event
 
 import dpsample as dps
 
-MOST_R_HAT, LEAST_ESS = 1.01, 400.0
+MOST_R_HAT = 1.01
+LEAST_ESS = 400.0
 VERDICTS = {
     "ok": "#1b6ca8",
     "warned": "#e08e2b",
@@ -72,7 +73,8 @@ FIELDS = (*FACTS, "message", "dim", "records", "k", "best_peer", "ratio", "peers
 PATIENCE = 60.0
 # Runs of a cell until one needs no compiler. A quick one is repeated, lest the loading
 # of compiled code and libraries be counted.
-TRIES, QUICK = 4, 3.0
+TRIES = 4
+QUICK = 3.0
 # Draws per chain of a peer with two chains: as many as four chains of ours make.
 PEER_DRAWS = 2000
 
@@ -124,7 +126,7 @@ def end_with(parent: int) -> None:
 
 def call(target: dps.Gibbs, seed: int, limit: float) -> dict[str, Any]:
     """One default call: what it returned, said and cost."""
-    found: dict[str, Any] = {"verdict": ""}
+    result: dict[str, Any] = {"verdict": ""}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         begin = time.process_time()
@@ -133,38 +135,38 @@ def call(target: dps.Gibbs, seed: int, limit: float) -> dict[str, Any]:
             signal.setitimer(signal.ITIMER_PROF, limit, 1.0)
             draws = dps.sample(target, seed=seed, threads=1, progress=False)
             signal.setitimer(signal.ITIMER_PROF, 0.0)
-            found["sampler"] = str(draws.attrs["sampler"])
-            found["converged"] = draws.attrs.get("converged")
-            found["draws"] = draws.posterior["theta"].values
+            result["sampler"] = str(draws.attrs["sampler"])
+            result["converged"] = draws.attrs.get("converged")
+            result["draws"] = draws.posterior["theta"].values
             if draws.attrs["is_interrupted"]:
-                found["verdict"] = "over time"
+                result["verdict"] = "over time"
         except KeyboardInterrupt:
-            found["verdict"] = "over time"
+            result["verdict"] = "over time"
         except Exception as error:
-            found["verdict"] = "crash"
-            found["message"] = f"{type(error).__name__}: {error}"
+            result["verdict"] = "crash"
+            result["message"] = f"{type(error).__name__}: {error}"
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
-    found["seconds"] = time.process_time() - begin
-    found["num_warned"] = len(caught)
-    if caught and "message" not in found:
-        found["message"] = str(caught[0].message)
-    return found
+    result["seconds"] = time.process_time() - begin
+    result["num_warned"] = len(caught)
+    if caught and "message" not in result:
+        result["message"] = str(caught[0].message)
+    return result
 
 
 def our_row(name: str, seed: int, limit: float) -> dict[str, Any]:
     """Row of a cell, from a call that needed no compiler; runs in the worker."""
     case = robust_cells.cells()[0][name](seed)
     row = {"dim": case.dim, "records": case.num_records, "k": f"{case.k:g}"}
-    for place in range(TRIES):
+    for attempt in range(TRIES):
         target = ours.gibbs(case)  # a new one, which knows no fit yet
         before = compiler.num_passes
-        found = call(target, seed, limit)
+        result = call(target, seed, limit)
         has_compiled = compiler.num_passes > before
-        if not has_compiled and (place or found["seconds"] > QUICK):
+        if not has_compiled and (attempt or result["seconds"] > QUICK):
             break
-    draws, converged = found.pop("draws", None), found.pop("converged", None)
-    row |= found
+    draws, converged = result.pop("draws", None), result.pop("converged", None)
+    row |= result
     if draws is not None and draws.shape[1] >= 8:
         row["r_hat"], row["ess"] = report.mixing(draws)
     if not row["verdict"]:
@@ -199,12 +201,12 @@ class Worker:
         except Late:
             for process in list(self.pool._processes.values()):
                 process.kill()
-            found = {"verdict": "over time", "message": "did not react to Ctrl-C"}
+            result = {"verdict": "over time", "message": "did not react to Ctrl-C"}
         except BrokenProcessPool:
-            found = {"verdict": "crash", "message": "the process died"}
+            result = {"verdict": "crash", "message": "the process died"}
         self.pool.shutdown(wait=False)
         self.pool = self.start()
-        return found
+        return result
 
 
 def with_peers(row: dict[str, Any], case: targets.Case, options: Any) -> None:
@@ -215,7 +217,7 @@ def with_peers(row: dict[str, Any], case: targets.Case, options: Any) -> None:
         targets.save(dataclasses.replace(case, max_draws=PEER_DRAWS), path)
         for name in (peer for peer in PEERS if peers.fits(peer, case)):
             command = [str(samplers.HERE / "peers.py"), name, str(path)]
-            draws, facts = samplers.measured(
+            draws, facts = samplers.run_process(
                 options.peer_python, command, options.peer_seconds
             )
             if draws is None:
@@ -241,16 +243,16 @@ def run(options: Any) -> list[dict[str, Any]]:
     rows = read(options.out)
     done = {(row["cell"], int(row["seed"])) for row in rows}
     todo = [(s, n) for s in options.seed for n in names if (n, s) not in done]
-    wanted = {(name, seed) for seed in options.seed for name in names}
-    rows = [row for row in rows if (row["cell"], int(row["seed"])) in wanted]
+    selection = {(name, seed) for seed in options.seed for name in names}
+    rows = [row for row in rows if (row["cell"], int(row["seed"])) in selection]
     worker = Worker() if todo else None
-    for place, (seed, name) in enumerate(todo, 1):
+    for position, (seed, name) in enumerate(todo, 1):
         row = {"cell": name, "seed": seed} | worker.row(name, seed, options.limit)
         if options.peers:
             with_peers(row, builders[name](seed), options)
         rows.append({field: row.get(field, "") for field in FIELDS})
         append(options.out, rows[-1])
-        print(f"{place:4}/{len(todo)}  {line_of(rows[-1])}", flush=True)
+        print(f"{position:4}/{len(todo)}  {line_of(rows[-1])}", flush=True)
     if worker:
         worker.pool.shutdown()
     return rows
@@ -296,8 +298,8 @@ def summary(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         if row["verdict"] != "ok" or number(row, "ratio") < 1.0:
             lines.append(f"  {line_of(row)}")
-    for part, what in ((2, "domain"), (1, "loss")):
-        lines += ["", f"{what:12} {'cells':>6} {'ok':>6} {'median s':>9}"]
+    for part, heading in ((2, "domain"), (1, "loss")):
+        lines += ["", f"{heading:12} {'cells':>6} {'ok':>6} {'median s':>9}"]
         kinds = dict.fromkeys(row["cell"].split("/")[part] for row in rows)
         for kind in kinds:
             these = [row for row in rows if row["cell"].split("/")[part] == kind]

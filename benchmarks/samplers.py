@@ -46,7 +46,7 @@ ON_BOX = ("auto", "Exact", "HitAndRun", "CoordinateHitAndRun", "TiltedGibbs")
 THREADS = ("OMP", "OPENBLAS", "MKL", "NUMBA")
 
 
-def measured(python: str, command: list[str], seconds: float) -> tuple[Any, Any]:
+def run_process(python: str, command: list[str], seconds: float) -> tuple[Any, Any]:
     """Draws and facts of a process; its last words instead if it fails."""
     threads = {f"{library}_NUM_THREADS": "1" for library in THREADS}
     limit = 300.0 + 100.0 * seconds
@@ -73,12 +73,12 @@ def measured(python: str, command: list[str], seconds: float) -> tuple[Any, Any]
             return arrays.get("draws", None), facts
 
 
-def plan_of(case: targets.Case, chosen: list[str]) -> tuple[list[str], list[str]]:
+def plan_of(case: targets.Case, samplers: list[str]) -> tuple[list[str], list[str]]:
     """Names of our rows for a target, and why the others are left out."""
     rows, missing = [], []
     for suffix in ("", " [box]") if "cube" in case.name else ("",):
         target = ours.gibbs(case, as_box=bool(suffix))
-        for name in chosen:
+        for name in samplers:
             if suffix and name not in ON_BOX:
                 continue
             sampler = None if name == "auto" else getattr(ours.samplers, name)()
@@ -95,12 +95,12 @@ def our_row(name: str, case: targets.Case, path: Path, seconds: float) -> Any:
     sampler, *words = name.split(" ")
     box = ["--box"] if words else []
     command = [str(HERE / "ours.py"), sampler, str(path), *box]
-    draws, facts = measured(sys.executable, command, seconds)
+    draws, facts = run_process(sys.executable, command, seconds)
     if draws is None:
         return facts["missing"]
     if facts["num_compiled"]:  # what counts is a process with a warm cache
-        again = measured(sys.executable, command, 0.0)[1]
-        facts |= {clock: again[clock] for clock in ("first", "prepare")}
+        second_run = run_process(sys.executable, command, 0.0)[1]
+        facts |= {clock: second_run[clock] for clock in ("first", "prepare")}
     if sampler == "auto":
         facts["note"] = facts["chosen"]
         name = " ".join([facts["chosen"].split("(")[0], *words, "= auto"])
@@ -112,7 +112,7 @@ def peer_row(
 ) -> Any:
     """Row of a peer, or why there is none."""
     command = [str(HERE / "peers.py"), name, str(path)]
-    draws, facts = measured(python, command, seconds)
+    draws, facts = run_process(python, command, seconds)
     if draws is None:
         return facts["missing"]
     family = report.ENSEMBLE if name == "emcee" else report.WALK
@@ -146,13 +146,13 @@ def run_case(case: targets.Case, options: Any) -> tuple[list[Any], list[str]]:
                 print(f"\r\033[K  {name}", end="", file=sys.stderr, flush=True)
             if name in peers.PEERS:
                 seconds = options.budget * (4.0 if case.dim > 100 else 1.0)
-                found = peer_row(name, case, path, options.peer_python, seconds)
+                result = peer_row(name, case, path, options.peer_python, seconds)
             else:
-                found = our_row(name, case, path, options.budget)
-            if isinstance(found, str):
-                missing.append(f"{case.name}, {name}: {found}")
+                result = our_row(name, case, path, options.budget)
+            if isinstance(result, str):
+                missing.append(f"{case.name}, {name}: {result}")
             else:
-                rows.append(found)
+                rows.append(result)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     rows = compare(rows)
@@ -180,9 +180,12 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=5.0, help="seconds per sampler")
     parser.add_argument("--output", type=Path, default=Path("benchmark-samplers"))
     options = parser.parse_args()
-    known = ["auto", *ours.NAMES]
-    for given, allowed in ((options.peers, names(every)), (options.samplers, known)):
-        if unknown := sorted(set(given) - set(allowed)):
+    allowed_samplers = ["auto", *ours.NAMES]
+    for requested, allowed in (
+        (options.peers, names(every)),
+        (options.samplers, allowed_samplers),
+    ):
+        if unknown := sorted(set(requested) - set(allowed)):
             parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(allowed)}")
     rows, missing, titles = [], [], {}
     for name, build in targets.CASES.items():
@@ -194,8 +197,8 @@ def main() -> None:
             continue
         case = build()
         titles[name] = case.title
-        found, lost = run_case(case, options)
-        rows, missing = rows + found, missing + lost
+        case_rows, lost = run_case(case, options)
+        rows, missing = rows + case_rows, missing + lost
         facts = {
             "python": platform.python_version(),
             "numpy": np.__version__,

@@ -18,9 +18,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 Array = NDArray[np.float64]
-EPSILON, DELTA = 1.0, 1e-6
-WHOLE, BALL, BOX, POLYTOPE = "whole space", "ball", "box", "polytope"
-SIMPLEX, SCHATTEN = "simplex", "Schatten ball"
+EPSILON = 1.0
+DELTA = 1e-6
+WHOLE = "whole space"
+BALL = "ball"
+BOX = "box"
+POLYTOPE = "polytope"
+SIMPLEX = "simplex"
+SCHATTEN = "Schatten ball"
 SPARSE = ("data", "indices", "indptr")
 # Sizes of 14 categorical attributes that make 123 indicators, skewed as in a9a.
 LEVELS = (5, 8, 5, 16, 5, 7, 14, 6, 5, 2, 2, 2, 5, 41)
@@ -221,7 +226,7 @@ def a9a(radius: float = math.inf) -> Case:
         domain=dps.domains.Ball(3.0),
         row_bound=data.row_bound,
     )
-    found = dps.calibrate(problem, dps.Budget(epsilon=EPSILON, delta=DELTA), p=2.0)
+    mechanism = dps.calibrate(problem, dps.Budget(epsilon=EPSILON, delta=DELTA), p=2.0)
     is_bounded = math.isfinite(radius)
     return Case(
         name="a9a-ball" if is_bounded else "a9a",
@@ -229,8 +234,8 @@ def a9a(radius: float = math.inf) -> Case:
         rows=sparse.csr_array(data.features),
         labels=np.asarray(data.response, dtype=float),
         loss="logistic",
-        k=found.k,
-        mu=found.mu,
+        k=mechanism.k,
+        mu=mechanism.mu,
         domain=BALL if is_bounded else WHOLE,
         radius=radius,
         num_warmup=400,
@@ -239,7 +244,7 @@ def a9a(radius: float = math.inf) -> Case:
 
 
 def has_a9a() -> bool:
-    """Whether the folder of public data sets is known."""
+    """Return whether the folder of public data sets is known."""
     return bool(os.environ.get("DPSAMPLE_DATA"))
 
 

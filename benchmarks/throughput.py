@@ -22,15 +22,15 @@ import dpsample as dps
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 
 
-def timed(call: Callable[[], object], repeats: int) -> tuple[float, float]:
+def fastest(call: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Least wall and CPU seconds of a warm call."""
     call()
-    found = []
+    times = []
     for _ in range(repeats):
         wall, cpu = time.perf_counter(), time.process_time()
         call()
-        found.append((time.perf_counter() - wall, time.process_time() - cpu))
-    walls, cpus = zip(*found, strict=True)
+        times.append((time.perf_counter() - wall, time.process_time() - cpu))
+    walls, cpus = zip(*times, strict=True)
     return min(walls), min(cpus)
 
 
@@ -89,7 +89,7 @@ def releases(number: int, threads: int, repeats: int) -> str:
         ),
         ("release, one after the other", number, one_by_one),
     ):
-        wall, cpu = timed(call, repeats)
+        wall, cpu = fastest(call, repeats)
         lines.append(
             f"{words}: {60.0 * count / wall:.0f} per minute of wall time,"
             f" {1e3 * wall / count:.3f} ms each, {1e3 * cpu / count:.3f} ms CPU"
@@ -123,7 +123,7 @@ def exact_draws(number: int, repeats: int) -> str:
             progress=False,
         )
 
-    wall, cpu = timed(draw, repeats)
+    wall, cpu = fastest(draw, repeats)
     return (
         f"sample, {number} draws: {number / wall:.0f} per second of wall time,"
         f" {number / cpu:.0f} per second of CPU"
@@ -137,10 +137,10 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=50_000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
-    given = parser.parse_args()
+    options = parser.parse_args()
     for part, words in (
-        (releases, (given.releases, given.threads, given.repeats)),
-        (exact_draws, (given.draws, given.repeats)),
+        (releases, (options.releases, options.threads, options.repeats)),
+        (exact_draws, (options.draws, options.repeats)),
     ):
         print(f"{part.__doc__}\n  {part(*words)}", flush=True)
 

@@ -25,7 +25,7 @@ import numpy as np
 import dpsample as dps
 from dpsample.core.pauses import single_threaded_blas
 from dpsample.core.streams import streams
-from dpsample.samplers.chain import NUM_RECORDS, NUM_STATS
+from dpsample.samplers.chain import NUM_STATS, STAT
 
 PAGE_OUT = 21  # MADV_PAGEOUT, which Python has no name for
 
@@ -47,8 +47,8 @@ def bytes_read() -> int:
 def one(num_records: int, dim: int, num_draws: int, folder: str) -> dict[str, Any]:
     """Cost of the draws from one file."""
     sampler = dps.samplers.FactorizedMetropolis(step_size=1.0)
-    for size, place in ((3000, ""), (10**5, folder), (num_records, folder)):
-        features, response = memory.made(size, dim, "float32", place)
+    for size, directory in ((3000, ""), (10**5, folder), (num_records, folder)):
+        features, response = memory.make_records(size, dim, "float32", directory)
         begin = time.perf_counter(), time.process_time()
         problem = memory.problem_of(features, response)
         target = dps.Gibbs(problem, k=float(size), mu=1.0 / size)
@@ -71,7 +71,7 @@ def one(num_records: int, dim: int, num_draws: int, folder: str) -> dict[str, An
         "peak_mb": round(memory.resident("VmHWM") / 1e6),
         "draw_us": round(1e6 * (stop[0] - start[0]) / num_draws, 1),
         "draw_cpu_us": round(1e6 * (stop[1] - start[1]) / num_draws, 1),
-        "records": round(float(stats[:, NUM_RECORDS].mean()), 2),
+        "records": round(float(stats[:, STAT.num_records].mean()), 2),
         "pages": round(faults / num_draws, 2),
         "kilobytes": round((bytes_read() - read) / num_draws / 1e3, 2),
     }
@@ -85,15 +85,15 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--folder", required=True, help="for files; left as they are")
     parser.add_argument("--one", action="store_true")
-    given = parser.parse_args()
-    sizes = [int(float(each)) for each in given.records.split(",")]
-    if given.one:
+    options = parser.parse_args()
+    sizes = [int(float(size)) for size in options.records.split(",")]
+    if options.one:
         with single_threaded_blas():
-            print(json.dumps(one(sizes[0], given.dim, given.draws, given.folder)))
+            print(json.dumps(one(sizes[0], options.dim, options.draws, options.folder)))
         return
     for size in sizes:
-        words = ["--one", "--records", str(size), "--dim", str(given.dim)]
-        words += ["--draws", str(given.draws), "--folder", given.folder]
+        words = ["--one", "--records", str(size), "--dim", str(options.dim)]
+        words += ["--draws", str(options.draws), "--folder", options.folder]
         subprocess.run([sys.executable, __file__, *words], check=True)
 
 

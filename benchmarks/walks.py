@@ -14,7 +14,8 @@ Array = NDArray[np.float64]
 Result = tuple[Array, dict[str, Any]]
 NUM_CHAINS = 2
 CHUNK = 25  # draws of emcee between two looks at the clock
-STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of hopsy, the best in short runs
+# Step sizes of hopsy, of which short runs choose the best.
+STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 NUM_TRIALS = 100
 clock = time.process_time
 
@@ -58,7 +59,7 @@ def emcee(case: targets.Case, seconds: float) -> Result:
 
 
 def growing(
-    draw: Callable[[int], Array], seconds: float, most: int
+    draw: Callable[[int], Array], seconds: float, max_count: int
 ) -> tuple[Array, float, float]:
     """Draws of about that many seconds, CPU seconds of them and of all trials."""
     count, warm = 50, 0.0
@@ -66,10 +67,10 @@ def growing(
         begin = clock()
         draws = draw(count)
         spent = clock() - begin
-        if spent >= 0.5 * seconds or count >= most:
+        if spent >= 0.5 * seconds or count >= max_count:
             return draws, spent, warm
         warm += spent
-        count = int(min(most, count * min(50.0, 1.1 * seconds / max(spent, 1e-4))))
+        count = int(min(max_count, count * min(50.0, 1.1 * seconds / max(spent, 1e-4))))
 
 
 def hopsy_model(case: targets.Case) -> Any:
@@ -170,7 +171,7 @@ def polytopewalk(case: targets.Case, seconds: float) -> Result:
     draws, cpu, warm = growing(draw, seconds, case.max_draws)
     drop = draws.shape[1] // 10
     share = 1.0 - drop / draws.shape[1]
-    kept = draws[:, drop:]
-    steps = kept.shape[0] * kept.shape[1] * case.dim
+    draws_kept = draws[:, drop:]
+    steps = draws_kept.shape[0] * draws_kept.shape[1] * case.dim
     facts = {"cpu": share * cpu, "warm": warm + (1.0 - share) * cpu, "first": 0.0}
-    return kept, facts | {"steps": steps}
+    return draws_kept, facts | {"steps": steps}

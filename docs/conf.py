@@ -107,8 +107,8 @@ def page_of(module):
     """Text of the page about a public module."""
     name = module.__name__
     lines = [name, "=" * len(name), "", f".. automodule:: {name}", ""]
-    for each in module.__all__:
-        lines += [each, "-" * len(each), "", *directives(module, each), ""]
+    for public in module.__all__:
+        lines += [public, "-" * len(public), "", *directives(module, public), ""]
     return "\n".join(lines)
 
 

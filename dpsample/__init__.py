@@ -42,12 +42,14 @@ if TYPE_CHECKING:
     from dpsample.problem.facts import PublicFacts
     from dpsample.problem.problem import Problem
     from dpsample.samplers import NoCertificate, Proximal, SamplingError
+    from dpsample.targets.density import Density
     from dpsample.targets.gibbs import Gibbs
     from dpsample.verification.verify import verify
 
 __all__ = [
     "Budget",
     "Certificate",
+    "Density",
     "Fit",
     "Gibbs",
     "Intervals",
@@ -90,6 +92,7 @@ if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
 _HOME = {
     "Budget": "privacy",
     "Certificate": "privacy",
+    "Density": "targets.density",
     "Fit": "answers.answer",
     "Gibbs": "targets.gibbs",
     "Intervals": "api.intervals",

@@ -146,7 +146,7 @@ print(automatic.attrs["sampler"], "-", automatic.attrs["sampler_reason"])
 # %%
 worst = diagnostics.summary(runs["RandomWalk"])["ess_bulk"].idxmin()
 fig, axes = plt.subplots(2, 2, figsize=(9.5, 5.0), layout="constrained", sharex="col")
-column = list(target.problem.feature_names).index(worst)
+column = list(target.feature_names).index(worst)
 for row, name in zip(axes, ("RandomWalk", "Proximal"), strict=True):
     theta = runs[name].posterior["theta"].values[:, :, column]
     ranks = theta.ravel().argsort().argsort().reshape(theta.shape)

@@ -39,9 +39,12 @@ def localization():
     ax.plot(t, excess, label="loss of a record above its tangent")
     for half, style, name in ((7.0, ":", "domain"), (2.5, "--", "localized region")):
         bound = loss.bregman_curvature(margin, margin - half, margin + half, label)
-        near = np.abs(t) <= half
+        is_near = np.abs(t) <= half
         ax.plot(
-            t[near], 0.5 * bound * t[near] ** 2, style, label=f"below, on the {name}"
+            t[is_near],
+            0.5 * bound * t[is_near] ** 2,
+            style,
+            label=f"below, on the {name}",
         )
     ax.axvspan(-2.5, 2.5, color="0.93", zorder=0)
     ax.set_xlabel("move of the record's margin")
@@ -66,10 +69,10 @@ def release():
     theta = draws.posterior["theta"].values.reshape(-1, problem.dim)
     best = answer.nonprivate_diagnostics["non_private_theta"]
     figure, ax = plt.subplots(figsize=SIZE, layout="constrained")
-    place = np.arange(problem.dim)
-    ax.violinplot(theta, place, widths=0.8, showextrema=False)
-    ax.plot(place, answer.theta, "o", ms=5, label="released")
-    ax.plot(place, best, "x", label="best in the ball, not private")
+    positions = np.arange(problem.dim)
+    ax.violinplot(theta, positions, widths=0.8, showextrema=False)
+    ax.plot(positions, answer.theta, "o", ms=5, label="released")
+    ax.plot(positions, best, "x", label="best in the ball, not private")
     ax.axhline(0.0, color="0.8", lw=0.8, zorder=0)
     ax.set_xlabel("coefficient")
     ax.set_ylabel("value; shape: law of the draw")

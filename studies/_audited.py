@@ -38,32 +38,32 @@ def public_facts(loss=None, domain=None, num_records=2, *, dim=1, row_bound=1.0)
 def exponential(loss, dim, num_records):
     """Calibrate by Theorem 3 of arXiv:2207.08347; draws are exact."""
 
-    def made(budget, calibration):
+    def calibrate(budget, calibration):
         facts = public_facts(loss, domains.Ball(1.0), num_records, dim=dim)
         options = {"risk": "empirical", "sampler_share": 0.0}
         mech = dps.calibrate(facts, budget, calibration=calibration, **options)
         return Audited(mech, neighbors.worst_case(facts), mech.epsilon_proved)
 
-    return made
+    return calibrate
 
 
 def additive(factory, **options):
     """Noise added to a vector, which a neighbor shifts along the diagonal."""
 
-    def made(budget, calibration):
-        found = factory(budget, sensitivity=1.0, calibration=calibration, **options)
+    def calibrate(budget, calibration):
+        mechanism = factory(budget, sensitivity=1.0, calibration=calibration, **options)
         dim, p = options.get("dim", 1), options.get("p", 2.0)
         shifts = neighbors.shifts(dim, sensitivity=1.0, p=dual(p))
-        proved = gaussian_epsilon(budget.delta, found.gdp)
-        return Audited(found, shifts[-1], proved)
+        proved = gaussian_epsilon(budget.delta, mechanism.gdp)
+        return Audited(mechanism, shifts[-1], proved)
 
-    return made
+    return calibrate
 
 
 def optimizer(algorithm, facts, *, pair="first"):
     """Run an optimizer often; the record that differs comes first or last."""
 
-    def made(budget, calibration):
+    def calibrate(budget, calibration):
         recipe = algorithm.recipe(facts, budget, calibration)
         problems = neighbors.worst_case(facts, budget.relation)
         if pair == "first":  # phases read the first records first
@@ -74,7 +74,7 @@ def optimizer(algorithm, facts, *, pair="first"):
             proved = epsilon_of(recipe.event, delta=delta, relation=relation)
         return Audited(_runs(recipe), problems, proved)
 
-    return made
+    return calibrate
 
 
 def _runs(recipe):
@@ -136,6 +136,6 @@ RUN = {
 }
 
 
-def audited(name, budget, calibration):
+def calibrated_mechanism(name, budget, calibration):
     """One of the mechanisms, calibrated."""
     return (DRAWN | RUN)[name](budget, WORDS[calibration])

@@ -18,13 +18,13 @@ HOURS = 60
 @cache
 def records(name):
     """Features and numbers of comments."""
-    features, response = (loaded if name == BLOG else made)()
+    features, response = (load if name == BLOG else make_stand_in)()
     features.setflags(write=False)
     response.setflags(write=False)
     return features, response
 
 
-def loaded():
+def load():
     """Public file; without it the error says where to get it.
 
     `load` scales every column to [-1, 1] and rows to norm 1. Indicators and hours are
@@ -38,7 +38,7 @@ def loaded():
     return features, data.response.astype(float)
 
 
-def made():
+def make_stand_in():
     """Correlated counts, rare words, and a response with tail index 1.2."""
     rng = np.random.default_rng(2022)
     n, p = SHAPE

@@ -18,15 +18,18 @@ def minimum(problem, l1=0.0):
     risk, radius = _risk(problem), problem.domain.radius
     start = np.zeros(problem.dim)
     most = np.linalg.norm(_soft(risk(start)[1], l1)) / radius
-    theta = _ridged(risk, l1, 0.0, start)
+    theta = _minimize_with_ridge(risk, l1, 0.0, start)
     if np.linalg.norm(theta) > radius:
         root = brentq(
-            lambda log: np.linalg.norm(_ridged(risk, l1, np.exp(log), start)) - radius,
+            lambda log: (
+                np.linalg.norm(_minimize_with_ridge(risk, l1, np.exp(log), start))
+                - radius
+            ),
             np.log(LEAST_RIDGE * most),
             np.log(most),
             xtol=1e-12,
         )
-        theta = _ridged(risk, l1, np.exp(root), start)
+        theta = _minimize_with_ridge(risk, l1, np.exp(root), start)
         theta *= min(1.0, radius / np.linalg.norm(theta))
     gradient = risk(theta)[1]
     soft = np.linalg.norm(_soft(gradient, l1))
@@ -37,11 +40,11 @@ def _soft(gradient, l1):
     return np.maximum(np.abs(gradient) - l1, 0.0)
 
 
-def _ridged(risk, l1, ridge, start):
+def _minimize_with_ridge(risk, l1, ridge, start):
     """Minimizer of F + l1 |w|_1 + ridge |w|^2 / 2 on the whole space."""
     dim = len(start)
 
-    def parted(parts):
+    def value_and_gradient(parts):
         theta = parts[:dim] - parts[dim:]
         value, slope = risk(theta)
         slope = slope + ridge * theta
@@ -49,7 +52,7 @@ def _ridged(risk, l1, ridge, start):
         return value, np.concatenate([l1 + slope, l1 - slope])
 
     parts = minimize(
-        parted,
+        value_and_gradient,
         np.zeros(2 * dim),
         jac=True,
         method="L-BFGS-B",

@@ -95,7 +95,7 @@ def noisy_sgd(claim, *, is_poisson):
     return Truth(claim, lambda factor: max(pair(factor) for pair in pairs))
 
 
-def tilted(claim, *, ratio, noise):
+def perturbed_objective(claim, *, ratio, noise):
     """Objective perturbation of a linear model, beta/(2 n lambda) = ratio."""
     law = {"ratio": ratio, "noise": noise, "delta": claim.delta, "relation": REPLACE}
     return Truth(claim, huber_attack(**law), curves.objective(**law))
@@ -104,13 +104,13 @@ def tilted(claim, *, ratio, noise):
 def algorithm_2(claim):
     """sigma^2 = 10 L^2 log(1/delta)/epsilon^2, beta = epsilon n lambda."""
     noise = math.sqrt(10.0 * claim.log) / claim.epsilon
-    return tilted(claim, ratio=0.5 * claim.epsilon, noise=noise)
+    return perturbed_objective(claim, ratio=0.5 * claim.epsilon, noise=noise)
 
 
 def algorithm_3_first(claim):
     """sigma^2 = 20 L^2 log(1/delta)/epsilon^2 for half of the budget (BFTT-10)."""
     noise = math.sqrt(20.0 * claim.log) / claim.epsilon
-    return tilted(claim.half(), ratio=0.5 * claim.epsilon, noise=noise)
+    return perturbed_objective(claim.half(), ratio=0.5 * claim.epsilon, noise=noise)
 
 
 def algorithm_3_second(claim):
@@ -125,7 +125,9 @@ def su_first(claim, *, rank):
     The second half has so much to spare that both together keep the whole budget.
     """
     noise = math.sqrt(128.0 * math.log(2.5 / claim.delta)) / claim.epsilon
-    return tilted(claim.half(), ratio=0.5 * claim.epsilon / rank, noise=noise)
+    return perturbed_objective(
+        claim.half(), ratio=0.5 * claim.epsilon / rank, noise=noise
+    )
 
 
 def su_second(claim):
@@ -144,7 +146,7 @@ def mirror(claim, *, loss):
     return Truth(claim, proved if loss == 1.0 else None, proved)
 
 
-def localized(claim, *, ratio=1.0):
+def noise_of_localization(claim, *, ratio=1.0):
     """Noise 8 C sqrt(log(1/delta))/(n lambda epsilon) for a shift of 2C/(n lambda).
 
     ``ratio``: by how much the clipping instance moves farther than that.
@@ -154,7 +156,7 @@ def localized(claim, *, ratio=1.0):
     return exact(claim, curve) if ratio == 1.0 else Truth(claim, curve)
 
 
-def shuffled(claim, *, has_second_log):
+def noise_of_shuffling(claim, *, has_second_log):
     """Noise C sqrt(log(1/delta) [log(n/delta)] / n)/epsilon a record, O() as 1.
 
     The sum of all outputs is a Gaussian mechanism, whatever the order: an attack.
@@ -222,9 +224,11 @@ FORMULAS = {
     ("Su et al. 2023", "Algorithm 1, second half"): su_second,
     ("Su et al. 2023", "Algorithm 3, p = 2"): _with(mirror, loss=1.0),
     ("Su et al. 2023", "Algorithm 3, p near 1"): _with(mirror, loss=math.e),
-    ("Xu et al. 2026", "Algorithms 2, 3, linear model"): localized,
-    ("Xu et al. 2026", "Algorithm 6"): _with(shuffled, has_second_log=False),
-    ("Xu et al. 2026", "Theorem 6, proof"): _with(shuffled, has_second_log=True),
+    ("Xu et al. 2026", "Algorithms 2, 3, linear model"): noise_of_localization,
+    ("Xu et al. 2026", "Algorithm 6"): _with(noise_of_shuffling, has_second_log=False),
+    ("Xu et al. 2026", "Theorem 6, proof"): _with(
+        noise_of_shuffling, has_second_log=True
+    ),
     ("Xie et al. 2022", "Algorithm 1"): _with(heavy_tailed, moved=2.0),
     ("Xie et al. 2022", "Algorithm 2"): _with(heavy_tailed, is_sum=False),
     ("Xie et al. 2022", "Algorithm 4"): heavy_tailed,
@@ -237,7 +241,7 @@ OTHERS = {
     ("Su et al. 2023", "Algorithm 2"): su_strongly_convex,
     ("Su et al. 2023", "Algorithm 4"): unknown,
     ("Xu et al. 2026", "Algorithms 2, 3, not linear"): _with(
-        localized, ratio=INSTANCE_RATIO
+        noise_of_localization, ratio=INSTANCE_RATIO
     ),
 }
 UNPROVED = {

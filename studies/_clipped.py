@@ -11,8 +11,8 @@ from dpsample import optimizers
 from dpsample.experiments import Figure, Inapplicable, Metric, Study
 from dpsample.privacy import gdp_from_budget
 
-from ._clipped_records import SHAPES, SIZES, loaded, minimum
-from ._tuning import tuned
+from ._clipped_records import SHAPES, SIZES, load, minimum
+from ._tuning import search_grid
 
 LOSSES = {"l4": dps.losses.PowerFour(), "logistic": dps.losses.Logistic()}
 # (E sup_w |gradient|^k)^(1/k) on the unit ball for k = 2 and 4, rounded up from the
@@ -29,10 +29,10 @@ SAMPLING = {"sampling_rate": 0.02, "num_steps": 500}
 @cache
 def problem(name, split, loss):
     """All records of a set."""
-    return made(name, loss, *loaded(name, split))
+    return make_problem(name, loss, *load(name, split))
 
 
-def made(name, loss, features, response):
+def make_problem(name, loss, features, response):
     """Problem on the unit ball, rows not normalized, as in the paper."""
     return dps.Problem(
         features,
@@ -104,7 +104,7 @@ def setting_of(params, clip, scale, steps=math.inf):
 
 
 @cache
-def _claimed(data, loss, method, n, epsilon):
+def _nominal_epsilon(data, loss, method, n, epsilon):
     params = {"data": data, "loss": loss, "method": method, "n": n}
     params |= {"epsilon": epsilon, "setting": "printed"}
     facts, rule = facts_of(params), method_of(params)
@@ -118,23 +118,23 @@ def _claimed(data, loss, method, n, epsilon):
     return math.exp(low)
 
 
-def claimed(params):
+def nominal_epsilon(params):
     """Epsilon that the printed formula has to be asked for, to spend epsilon truly.
 
     The largest that bisection finds; where the printed number of steps jumps, a little
     less than epsilon is spent.
     """
     names = ("data", "loss", "method", "n", "epsilon")
-    return _claimed(*(params[name] for name in names))
+    return _nominal_epsilon(*(params[name] for name in names))
 
 
 def cell(params, seed):
     """One fit on n records drawn without replacement, and its excess test risk."""
     name, loss, size = params["data"], params["loss"], params["n"]
-    features, response = loaded(name, "train")
+    features, response = load(name, "train")
     draw, noise = seed.spawn(2)
     order = np.random.default_rng(draw).permutation(len(response))[:size]
-    train = made(name, loss, features[order], response[order])
+    train = make_problem(name, loss, features[order], response[order])
     test = problem(name, "test", loss)
     least, gap, multiplier = minimum(name, "test", loss)
     found, budget, calibration = {}, budget_of(params), "exact"
@@ -143,7 +143,7 @@ def cell(params, seed):
         if loss == "logistic":
             found["multiplier"] = multiplier
     if params["setting"] == "printed":
-        found["claimed"] = claimed(params)
+        found["claimed"] = nominal_epsilon(params)
         budget, calibration = budget_of(params, found["claimed"]), "paper"
 
     def risk(method):
@@ -152,7 +152,7 @@ def cell(params, seed):
 
     if params["setting"] == "tuned":
         starts = STARTS[params["method"]]
-        point, best, found["tries"], found["inside"] = tuned(
+        point, best, found["tries"], found["inside"] = search_grid(
             lambda *point: risk(setting_of(params, *point)),
             starts,
             (FACTOR,) * len(starts),
@@ -204,7 +204,7 @@ def lacks(*cases):
     )
 
 
-def declared(*, name, loss, title, question, figures, seed, answer):
+def study_of_loss(*, name, loss, title, question, figures, seed, answer):
     """Return the study of one loss."""
     look = {"lines": "method", "panels": ("data", "setting"), "bound": False}
     look["y_label"] = "excess test risk"

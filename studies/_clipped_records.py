@@ -40,7 +40,7 @@ def stand_in(split):
 
 
 @cache
-def loaded(name, split):
+def load(name, split):
     """Read the records of a set once."""
     return records(name, split)
 
@@ -52,7 +52,7 @@ def minimum(name, split, loss):
     Newton's method for F + nu |w|^2/2, Hebden's for the nu at which |w| = 1. The gap is
     at most <gradient, w> + |gradient| and is checked.
     """
-    features, response = loaded(name, split)
+    features, response = load(name, split)
     features = sparse.csr_array(features)
     theta, ridge = np.zeros(features.shape[1]), 1e-6
     for _ in range(30):

@@ -22,7 +22,7 @@ class Run(NamedTuple):
     budget: dps.Budget
     calibration: str
     bound: float
-    printed: float = math.inf
+    run_as_printed: float = math.inf
 
 
 def budget_of(epsilon: float) -> dps.Budget:
@@ -46,7 +46,7 @@ def noisy_gd(facts: Any, epsilon: float) -> Run:
 
 
 @cache
-def tilted(facts: Any, epsilon: float) -> Run:
+def run_perturbed_objective(facts: Any, epsilon: float) -> Run:
     """Algorithm 2 on a certified solver, and the bound of Theorem 5.3."""
     optimizer, budget = o.ObjectivePerturbation(), budget_of(epsilon)
     ridge = optimizer.recipe(facts, budget).inputs["ridge"]
@@ -60,7 +60,7 @@ def tilted(facts: Any, epsilon: float) -> Run:
 
 
 @cache
-def halved(facts: Any, epsilon: float) -> Run:
+def run_with_halves(facts: Any, epsilon: float) -> Run:
     """Algorithm 3 with its halves of the budget and alpha = lambda M^2/n^2."""
     optimizer, budget = (
         o.ApproximateObjectivePerturbation(share=0.5),
@@ -72,7 +72,7 @@ def halved(facts: Any, epsilon: float) -> Run:
 
 
 @cache
-def printed(optimizer: Any, facts: Any, epsilon: float) -> Run:
+def run_as_printed(optimizer: Any, facts: Any, epsilon: float) -> Run:
     """Run printed constants at the nominal epsilon that makes the true one this."""
 
     def true(nominal: float) -> float:

@@ -28,7 +28,7 @@ class Records(NamedTuple):
     load: object
 
 
-def _shuffled(rows, y):
+def _shuffle(rows, y):
     order = np.random.default_rng(SEED).permutation(len(y))
     return rows[order], y[order]
 
@@ -36,13 +36,13 @@ def _shuffled(rows, y):
 def _own_test(name):
     """Load a set that comes with test records."""
     train, test = (dps.datasets.load(name, split=split) for split in ("train", "test"))
-    rows = _shuffled(csr_array(train.features), train.response)
+    rows = _shuffle(csr_array(train.features), train.response)
     return (*rows, csr_array(test.features), test.response)
 
 
 def _split(rows, y, size):
     """Learn from the first records, test on all others."""
-    rows, y = _shuffled(rows, y)
+    rows, y = _shuffle(rows, y)
     return rows[:size], y[:size], rows[size:], y[size:]
 
 

@@ -18,7 +18,7 @@ from dpsample.privacy import calibrate
 from dpsample.problem.facts import PublicFacts
 
 from ._real_records import LOSSES, RADIUS
-from ._tuning import tuned
+from ._tuning import search_grid
 
 DELTA = 1e-6
 SMOOTHNESS = 0.25  # of the logistic loss of a row of norm 1
@@ -70,7 +70,7 @@ def release(n, d, epsilon, loss="logistic"):
     return Plan(dps.release, (budget_of(epsilon),), options, bound)
 
 
-def _ridged(method, n, d, epsilon, factor=1.0):
+def _best_ridge(method, n, d, epsilon, factor=1.0):
     """Ridge that minimizes the bound, times a factor, and the bound at it.
 
     A small ridge leaves half of epsilon for the noise, not for the Jacobian.
@@ -87,13 +87,13 @@ def _ridged(method, n, d, epsilon, factor=1.0):
 @cache
 def objective(n, d, epsilon, factor=1.0):
     """Objective perturbation; the exact version is the approximate one at 1 %."""
-    return _ridged(o.ObjectivePerturbation(risk="empirical"), n, d, epsilon, factor)
+    return _best_ridge(o.ObjectivePerturbation(risk="empirical"), n, d, epsilon, factor)
 
 
 @cache
 def output(n, d, epsilon, factor=1.0):
     """Regularized minimizer and Gaussian noise."""
-    return _ridged(o.SVRG(risk="empirical"), n, d, epsilon, factor)
+    return _best_ridge(o.SVRG(risk="empirical"), n, d, epsilon, factor)
 
 
 def _descent(n, d, epsilon, steps, size=None):
@@ -130,7 +130,7 @@ def descent(n, d, epsilon):
     return best
 
 
-def advised(n, d, epsilon, loss="logistic"):
+def advice_by_method(n, d, epsilon, loss="logistic"):
     """Rows of the advice by method and loss, the chosen one as "dps.advise"."""
     table = dps.advise(facts_of(n, d, loss), budget_of(epsilon)).table
     rows = {(row.method, row.loss.name): row for row in reversed(table)}
@@ -151,13 +151,15 @@ def best_plan(method, n, d, epsilon, score):
     """Plan of the least score on a grid that is widened until it is inside; tries."""
     plan, starts = TUNED[method]
 
-    def made(first, *others):
+    def build_fit(first, *others):
         first = round(first) if plan is _descent else first
         return plan(n, d, epsilon, first, *others)
 
     factors = (FACTOR,) * len(starts)
-    search = tuned(lambda *point: score(made(*point)), starts, factors, TRIES)
-    return made(*search[0]), search[2], search[3]
+    search = search_grid(
+        lambda *point: score(build_fit(*point)), starts, factors, TRIES
+    )
+    return build_fit(*search[0]), search[2], search[3]
 
 
 # diffprivlib.models.LogisticRegression without intercept, |x| <= 1, minimizes
@@ -169,7 +171,7 @@ def best_plan(method, n, d, epsilon, score):
 # is true. With an intercept nothing is proved: it has no ridge.
 
 
-def stated(epsilon, ridge):
+def epsilon_to_pass(epsilon, ridge):
     """Epsilon to pass so that the proved one is ``epsilon``; ridge is 1/C."""
     factor = math.log1p(SMOOTHNESS / ridge)
     if epsilon > factor:
@@ -194,7 +196,7 @@ def best_ridge(d, epsilon):
 def diffprivlib(rows, y, epsilon, ridge, seed):
     """Fit by diffprivlib, which has no domain."""
     model = import_module("diffprivlib.models").LogisticRegression(
-        epsilon=stated(epsilon, ridge),
+        epsilon=epsilon_to_pass(epsilon, ridge),
         C=1.0 / ridge,
         data_norm=1.0,
         fit_intercept=False,

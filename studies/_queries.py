@@ -12,7 +12,7 @@ import dpsample as dps
 from dpsample.numerics.norms import dual
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers import gaussian_fit
-from dpsample.samplers.chain import NUM_RECORDS, NUM_STATS, RECORDS
+from dpsample.samplers.chain import COUNT, NUM_STATS, STAT
 from dpsample.samplers.proximal import alternation, metric, proximal
 from dpsample.samplers.proximal.proximal import Pilot
 
@@ -82,7 +82,7 @@ def walk(prepared, state, rng, num_steps, **options):
     draws = np.empty((num_steps, state.position.size))
     stats = np.empty((num_steps, NUM_STATS))
     prepared.runner(**options)(state, rng, draws, stats)
-    return draws, float(stats[:, NUM_RECORDS].sum())
+    return draws, float(stats[:, STAT.num_records].sum())
 
 
 class CountingPilot(Pilot):
@@ -93,7 +93,7 @@ class CountingPilot(Pilot):
     def trial(self, step, num_steps):
         """One trial."""
         found = super().trial(step, num_steps)
-        self.evaluations += int(self.state.counts[RECORDS])
+        self.evaluations += int(self.state.counts[COUNT.records])
         return found
 
 

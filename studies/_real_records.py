@@ -85,23 +85,25 @@ def on_ball(theta):
 def envelope(kind):
     """Values and slopes of a loss or its envelope, its curvature, and the gap wanted.
 
-    The envelope is the largest of s far - width s^2/2 over the slopes s of the loss.
+    The envelope is the largest of s slack - width s^2/2 over the slopes s of the loss.
     """
 
     def smooth(margins, y):
         return np.logaddexp(0.0, -y * margins), -y * expit(-y * margins)
 
-    def kinked(margins, y):
+    def piecewise_linear(margins, y):
         if kind == "hinge":
-            far, sign, low, high = y * margins - 1.0, y, -1.0, 0.0
+            slack, sign, low, high = y * margins - 1.0, y, -1.0, 0.0
         else:
             level = LOSSES[kind].level
-            far, sign, low, high = y - margins, -1.0, level - 1.0, level
-        s = np.clip(far / WIDTH, low, high)
-        return s * far - 0.5 * WIDTH * s**2, sign * s
+            slack, sign, low, high = y - margins, -1.0, level - 1.0, level
+        s = np.clip(slack / WIDTH, low, high)
+        return s * slack - 0.5 * WIDTH * s**2, sign * s
 
     return (
-        (smooth, 0.25, GAP) if kind == "logistic" else (kinked, 1.0 / WIDTH, KINK_GAP)
+        (smooth, 0.25, GAP)
+        if kind == "logistic"
+        else (piecewise_linear, 1.0 / WIDTH, KINK_GAP)
     )
 
 

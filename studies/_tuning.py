@@ -8,7 +8,7 @@ import numpy as np
 MOST = 4  # times the tries that every method has
 
 
-def tuned(score, starts, factors, tries):
+def search_grid(score, starts, factors, tries):
     """Least score on the grid of points starts * factors**k, k integer.
 
     Every method has ``tries`` of them; one that has a neighbor untried, along an axis,
@@ -28,14 +28,14 @@ def tuned(score, starts, factors, tries):
     near = sorted(rings, key=lambda steps: sum(map(abs, steps)))
     known, best = {}, (0,) * len(starts)
 
-    def untried(steps):
+    def new_points(steps):
         return (k for s in steps if (k := tuple(np.add(best, s).tolist())) not in known)
 
     while True:
-        key = next(untried([0 * axes[0], *axes, *-axes]), None)
+        key = next(new_points([0 * axes[0], *axes, *-axes]), None)
         is_inside = key is None
         if is_inside and len(known) < tries:
-            key = next(untried(near), None)
+            key = next(new_points(near), None)
         if key is None or len(known) >= MOST * tries:
             break
         known[key] = score(*(starts * factors**key).tolist())

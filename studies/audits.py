@@ -8,13 +8,13 @@ likely under one of them. All limits of one audit hold together with probability
 import dpsample as dps
 from dpsample.experiments import Figure, Metric, Study
 
-from ._audited import DRAWN, RUN, audited
+from ._audited import DRAWN, RUN, calibrated_mechanism
 
 
 def cell(params, seed):
     """One audit: its limit of epsilon at delta."""
     claim = dps.Budget(epsilon=params["epsilon"], delta=params["delta"])
-    found = audited(params["mechanism"], claim, params["calibration"])
+    found = calibrated_mechanism(params["mechanism"], claim, params["calibration"])
     report = dps.audit(
         found.mechanism,
         *found.pair,

@@ -138,12 +138,12 @@ study = Study(
         " on logistic losses, d = 10, with T given or the minimizer of the bound."
     ),
     answer=(
-        "Poisson sampling needs the least noise by far: .014 where disjoint batches"
-        " need .139, shuffled ones .194 and the closed form for shuffling .54 (n ="
-        " 10^5, epsilon = .05, 100 batches); the risk at epsilon = 1 is .0003, .0009"
-        " and .0098. At epsilon = .05 shuffling beats disjoint batches from 300 batches"
-        " on only, and its noise falls like epsilon^-.40 (theory: -1) as long as it"
-        " falls at all."
+        "Poisson sampling needs the least noise by far: 0.014 where disjoint batches"
+        " need 0.139, shuffled ones 0.194 and the closed form for shuffling 0.54 (n ="
+        " 10^5, epsilon = 0.05, 100 batches); the risk at epsilon = 1 is 0.0003, 0.0009"
+        " and 0.0098. At epsilon = 0.05 shuffling beats disjoint batches from 300"
+        " batches on only, and its noise falls like epsilon^-0.40 (theory: -1) as long"
+        " as it falls at all."
     ),
     grid=(
         {

@@ -11,7 +11,7 @@ from dpsample.experiments import Figure, Metric, Study
 from . import _blog_records as blog
 from . import _heavy_tailed as design
 from ._certified import minimum
-from ._tuning import tuned
+from ._tuning import search_grid
 
 ROW_BOUND = 3.0  # rows are clipped to it
 DOMAIN, VERTEX_DOMAIN = dps.domains.Ball(100.0), dps.domains.Ball(10.0, p=1.0)
@@ -90,10 +90,10 @@ def chosen(task, method, tries=5):
         theta = dps.minimize(train, optimizer, budget, seed=PILOT).theta
         return test.risk(theta) / test.risk(np.zeros(test.dim))
 
-    return tuned(share, (START[task],), (FACTOR,), tries)
+    return search_grid(share, (START[task],), (FACTOR,), tries)
 
 
-def fitted(params, problem, seed):
+def fit_coefficients(params, problem, seed):
     """Coefficients; the constant is the mean or the log odds, without privacy."""
     if params["method"] == CONSTANT:
         theta, mean = np.zeros(problem.dim), float(problem.data.response.mean())
@@ -117,7 +117,7 @@ def cell(params, seed):
         theta, gap = reference(params["records"], params["task"], split_seed)
         found["gap"] = gap / train.risk(nothing)
     else:
-        theta = fitted(params, train, run_seed)
+        theta = fit_coefficients(params, train, run_seed)
     margins, truth = test.margins(theta), test.data.response
     found["share"] = test.risk(theta) / test.risk(nothing)
     if params["task"] == "comments":
@@ -152,7 +152,7 @@ def answer(mean):
     clip, h, k, best = (mean(**at, task="comments", method=m) for m in methods)
     clips, hs, _, least = (mean(**at, task="any comment", method=m) for m in methods)
     return (
-        "Test risk as a share of that of the answer 0, epsilon = .5, 100 steps:"
+        "Test risk as a share of that of the answer 0, epsilon = 0.5, 100 steps:"
         f" {clip:.3f} (clipping), {h:.3f} (H) and {k:.3f} (K), where the certified"
         f" minimum without privacy has {best:.3f}. As a classification (any comment or"
         f" none) H has {hs:.3f}, clipping {clips:.3f}, the minimum {least:.3f}."

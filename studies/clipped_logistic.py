@@ -4,7 +4,7 @@ The files are those of LIBSVM Data (www.csie.ntu.edu.tw/~cjlin/libsvmtools/datas
 a8a, a8a.t, a9a, a9a.t, w7a, w7a.t, in the folder DPSAMPLE_DATA.
 """
 
-from ._clipped import declared
+from ._clipped import study_of_loss
 
 
 def answer(mean):
@@ -19,7 +19,7 @@ def answer(mean):
         at = privacy | {"data": data, "method": method, "setting": "printed"}
         return mean("claimed", **at, epsilon=1.0)
 
-    def tuned(data):
+    def best_rate(data):
         methods = ("LNC-GM", "DP-SGD", "PNCA-SGD")
         risks = [f"{m} {excess(m, 1.0, data, 'tuned'):.4f}" for m in methods]
         return f"on {data} {', '.join(risks)}"
@@ -31,16 +31,16 @@ def answer(mean):
         f" epsilon = 5 LNC-GM has {excess('LNC-GM', 5.0):.4f}, Clipped GD"
         f" {excess('Clipped GD', 5.0):.4f}. LNC-GM as printed wastes privacy (asked for"
         f" {claim('LNC-GM', 'a9a'):.1f} it spends 1) and stays at"
-        f" {excess('LNC-GM', 5.0, setting='printed'):.3f}, where the answer 0 has .277."
-        " Printed PNCA-SGD errs both ways: noise that proves 1 claims"
+        f" {excess('LNC-GM', 5.0, setting='printed'):.3f}, where the answer 0 has"
+        " 0.277. Printed PNCA-SGD errs both ways: noise that proves 1 claims"
         f" {claim('PNCA-SGD', 'w7a'):.2g} on w7a, {claim('PNCA-SGD', 'a9a'):.2g} on"
         " a9a. The forms that iterate for growth are worse on a9a at this size. Chosen"
         " by the test records, in grids of equal size, all have at epsilon = 1"
-        f" {tuned('a9a')}; {tuned('w7a')}."
+        f" {best_rate('a9a')}; {best_rate('w7a')}."
     )
 
 
-study = declared(
+study = study_of_loss(
     name="clipped_logistic",
     loss="logistic",
     title="Logistic regression by clipped methods",

@@ -4,7 +4,7 @@ The files are those of LIBSVM Data (www.csie.ntu.edu.tw/~cjlin/libsvmtools/datas
 a8a, a8a.t, a9a, a9a.t, w7a, w7a.t, in the folder DPSAMPLE_DATA.
 """
 
-from ._clipped import METHODS, declared
+from ._clipped import METHODS, study_of_loss
 
 
 def answer(mean):
@@ -34,7 +34,7 @@ def answer(mean):
     )
 
 
-study = declared(
+study = study_of_loss(
     name="clipped_regression",
     loss="l4",
     title="Quartic regression by clipped methods",

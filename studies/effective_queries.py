@@ -105,7 +105,7 @@ study = Study(
     ),
     answer=(
         "Without a proof draws are cheap. Logistic losses: factorized Metropolis"
-        " reads .35 to 1.1 records per effective draw for n from 100 to 10 000 (14 at"
+        " reads 0.35 to 1.1 records per effective draw for n from 100 to 10 000 (14 at"
         " d = 50) and wins everywhere, Laplace independence reads 1.1 passes, full-"
         " batch proximal draws 3 to 8. Kinks: TunaMH reads 3300 to 3500 records from"
         " n = 316 on, and 2300 at n = 100; fewer than coordinate hit-and-run from"

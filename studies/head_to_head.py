@@ -102,7 +102,7 @@ def plan_of(params):
     if method in ADVICE:
         key = ADVICE[method]
         key = key if isinstance(key, str) else (key[0], key[1].format(loss=loss))
-        row = fits.advised(*place(params), loss)[key]
+        row = fits.advice_by_method(*place(params), loss)[key]
         if row.choice == "release":
             return fits.release(*place(params), loss), row.loss
         return fits.Plan(dps.minimize, (row.choice, budget), {}, math.inf), row.loss
@@ -208,10 +208,10 @@ QUESTION = (
     "Which private method should fit a linear model, at equal and true (eps, 1e-6),"
     " when any one record may be replaced?"
     f" {SOURCE}; logistic and hinge losses of labels, and the quantile loss of level"
-    " .75 of responses. Rows have norm at most 1, coefficients are in the ball of"
+    " 0.75 of responses. Rows have norm at most 1, coefficients are in the ball of"
     " radius 10. Excess is over a certified lower end of the minimum on that ball; the"
     " minimum and its duality gap have a line (the gap of losses with kinks is that of"
-    " an envelope of width .003). Share is the test loss over that of theta = 0. All"
+    " an envelope of width 0.003). Share is the test loss over that of theta = 0. All"
     " knobs but those called tuned follow from public facts: 'dps.advise' is what it"
     " chooses, the others the method's bound of the excess empirical risk, or the rule"
     " of the advice. 'Capped' fits a logistic loss of half the slope and is judged by"
@@ -257,7 +257,7 @@ def answer(mean):
         " = 0 of a logistic loss among all lines of public knobs, by epsilon, and that"
         " of the advice."
         f" {'; '.join(lines)}. diffprivlib has no ball: on magic04 it is below the"
-        " minimum without privacy on ours, .716, so there the ball is too small. For"
+        " minimum without privacy on ours, 0.716, so there the ball is too small. For"
         " hinge and quantile losses the advice (a tail of many short steps) and release"
         " are compared in the same figure."
     )

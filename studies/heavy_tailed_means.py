@@ -160,8 +160,8 @@ study = Study(
     answer=(
         "All errors are below the bounds and the theorems' exponents are there. Plain"
         " clipping has the smallest error at every tail index from 2.1 to 10, with"
-        " slopes -.49 in n and .74 in p. The printed scale of H costs p^1.00, a better"
-        " one p^.75."
+        " slopes -0.49 in n and 0.74 in p. The printed scale of H costs p^1.00, a"
+        " better one p^0.75."
     ),
     grid=(
         *cells("n", SIZES, 20),

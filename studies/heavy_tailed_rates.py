@@ -28,7 +28,7 @@ def clipped_sum(x):
     return 0.25 * x**2 + 0.25 * x * root + 0.5 * np.arcsinh(x / math.sqrt(2.0))
 
 
-def shifted(u):
+def huber_increase(u):
     """E H(u + e) - E H(e), H the Huber loss of threshold 1, e Student with 2 degrees.
 
     The derivative E clip(u + e, -1, 1) is 1 minus the integral of P(e <= t) over t from
@@ -42,10 +42,10 @@ def excess_at(distance):
     """Excess Huber risk at a distance from the truth, features standard normal."""
     z = np.linspace(-9.0, 9.0, 2001)
     weights = np.exp(-0.5 * z**2)
-    return float(shifted(distance * z) @ weights / weights.sum())
+    return float(huber_increase(distance * z) @ weights / weights.sum())
 
 
-def penalized(distance, size, weight):
+def penalized_risk(distance, size, weight):
     """Excess risk plus penalty."""
     return excess_at(distance) + weight * size
 
@@ -56,7 +56,7 @@ def minimum(weight):
     from scipy.optimize import minimize_scalar
 
     found = minimize_scalar(
-        lambda s: penalized(s * design.SIGNAL, 10.0 * (1.0 - s), weight),
+        lambda s: penalized_risk(s * design.SIGNAL, 10.0 * (1.0 - s), weight),
         bounds=(0.0, 1.0),
         method="bounded",
         options={"xatol": 1e-10},
@@ -165,7 +165,7 @@ def cell(params, seed):
     theta = dps.minimize(problem, optimizer, budget, seed=run_seed).theta
     weight, size = weight_of(params), float(np.abs(theta).sum())
     distance = float(np.linalg.norm(theta - truth))
-    found = {"excess": penalized(distance, size, weight) - minimum(weight)}
+    found = {"excess": penalized_risk(distance, size, weight) - minimum(weight)}
     if params["method"] == "DP-SPGD(H)":
         found["empirical"] = problem.risk(theta) + weight * size - least(problem)
     return found

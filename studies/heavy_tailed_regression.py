@@ -34,7 +34,7 @@ METHODS = {
 }
 
 
-def printed(model, method, dim, budget):
+def printed_plan(model, method, dim, budget):
     """Batches, steps and thresholds of the paper, and the epsilon it would claim.
 
     Its noise is the square root of log(1/delta) over epsilon, in units of a record's
@@ -72,7 +72,7 @@ def printed(model, method, dim, budget):
     return plan, claimed
 
 
-def fitted(params, data, seed):
+def fit_coefficients(params, data, seed):
     """Coefficients, record gradients, and the epsilon of the paper if it is printed."""
     model, dim, method = params["model"], params["p"], params["method"]
     size = column_size(params)
@@ -89,7 +89,7 @@ def fitted(params, data, seed):
     }
     plan, claimed = {"batch_size": NUM_RECORDS, "num_steps": STEPS}, None
     if params["setting"] == PLAN:
-        plan, claimed = printed(model, method, dim, budget)
+        plan, claimed = printed_plan(model, method, dim, budget)
     moment = design.MOMENTS[model][method] * size**2
     optimizer = design.robust(method, dim, moment, **options, **plan)
     return dps.minimize(problem, optimizer, budget, seed=seed), claimed
@@ -130,7 +130,7 @@ def cell(params, seed):
         theta, gap, zero = reference(model, dim, scale, l1, data_seed)
         found["gap"] = gap / zero
     else:
-        fit, claimed = fitted(params, data, run_seed)
+        fit, claimed = fit_coefficients(params, data, run_seed)
         theta = fit.theta
         if dim == 50:
             found["gradients"] = fit.num_gradients
@@ -206,8 +206,8 @@ study = Study(
         " 'claimed' is the epsilon the paper would state for it. Gradients: record"
         " evaluations of a fit. Seconds by `python benchmarks/optimizers.py --only"
         " heavy_tailed` at p = 50 and the paper's T, beside those of Table 1: clipping"
-        " .0095 (31.3), K .0034 (20.1), H .0108 (28.9), HTP-LASSO .0074 (202.9) and"
-        " HTDP-FW .0041 (1.5)."
+        " 0.0095 (31.3), K 0.0034 (20.1), H 0.0108 (28.9), HTP-LASSO 0.0074 (202.9) and"
+        " HTDP-FW 0.0041 (1.5)."
     ),
     answer=answer,
     grid=(

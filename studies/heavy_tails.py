@@ -75,7 +75,7 @@ def in_range(num_records):
 
 
 @cache
-def proved(method, loss, p, num_records):
+def proved_epsilon(method, loss, p, num_records):
     """Epsilon that is proved of a printed plan."""
     found, budget, calibration = plan(method, loss, p, num_records)[:3]
     event = found.recipe(facts(loss, p, num_records), budget, calibration).event
@@ -94,7 +94,7 @@ def nominal(found, known):
     return dps.Budget(epsilon=low, delta=BUDGET.delta)
 
 
-def of(params):
+def plan_arguments(params):
     """Arguments of `plan`."""
     return params["method"], params["loss"], params["p"], params["n"]
 
@@ -106,14 +106,14 @@ def errors(params, rng):
         return rng.standard_normal(n), MEAN
     if params["law"] == "Student":
         return math.sqrt((TAIL - 2.0) / TAIL) * rng.standard_t(TAIL, n), MEAN
-    size = BEYOND * plan(*of(params))[4]
+    size = BEYOND * plan(*plan_arguments(params))[4]
     large = rng.random(n) < 1.0 / size**2
     return np.where(large, size, 0.0) - 1.0 / size, 1.0 / size
 
 
 def cell(params, seed):
     """Exact excess population risk of one run on fresh records."""
-    rng, known = np.random.default_rng(seed), facts(*of(params)[1:])
+    rng, known = np.random.default_rng(seed), facts(*plan_arguments(params)[1:])
     design = rows(params["p"], DIM)
     features = design.draw(params["n"], rng)
     response, mean = errors(params, rng)
@@ -131,7 +131,7 @@ def cell(params, seed):
         row_norm=known.row_norm,
         response_bound=known.response_bound,
     )
-    method, budget, calibration = plan(*of(params))[:3]
+    method, budget, calibration = plan(*plan_arguments(params))[:3]
     theta = dps.minimize(
         problem, method, budget, calibration=calibration, seed=seed.spawn(1)[0]
     ).theta
@@ -144,13 +144,16 @@ def cell(params, seed):
         risk = 0.5 * design.second_moments @ theta**2
     found = {"risk": risk, "nothing": start}
     if calibration == "paper":
-        found |= {"nominal": budget.epsilon, "proved": proved(*of(params))}
+        found |= {
+            "nominal": budget.epsilon,
+            "proved": proved_epsilon(*plan_arguments(params)),
+        }
     return found
 
 
 def bound(params):
     """Proved bound; none of the printed schedule."""
-    return plan(*of(params))[3]
+    return plan(*plan_arguments(params))[3]
 
 
 def printed_bound(params):
@@ -189,7 +192,7 @@ study = Study(
         " of freedom and normal ones have the same risk. What costs is a rare mass just"
         " above the threshold, which has the bound's slope -1/2 at a ninth to an"
         " eleventh of the bound for p <= 2. Algorithm 4 with constants 1 would claim"
-        " epsilon = .02 to .12 where 1 is what we can prove."
+        " epsilon = 0.02 to 0.12 where 1 is what we can prove."
     ),
     grid=(
         {

@@ -26,7 +26,7 @@ NORMS, SIZES, EPSILONS = (
 SIGNS = np.array(list(itertools.product((-1.0, 1.0), repeat=D)))
 
 
-def claimed(params):
+def nominal_epsilon(params):
     """Epsilon that the printed k and mu claim where their true one is ``epsilon``.
 
     Their gdp is 2 epsilon/sqrt(2 log(1/(2 delta))): errata GLLST-E1 and -E2.
@@ -41,7 +41,7 @@ def claimed(params):
 def options(params):
     """Budget and options of `calibrate` and `release`."""
     kind = {"exact": "exact", "printed": "paper"}[params["calibration"]]
-    budget = dps.Budget(epsilon=claimed(params), delta=DELTA)
+    budget = dps.Budget(epsilon=nominal_epsilon(params), delta=DELTA)
     return budget, {"p": params["p"], "calibration": kind, "sampler_share": SHARE}
 
 
@@ -123,7 +123,7 @@ def cell(params, seed):
         params | {"risk": "population"},
         dim=D,
         width=D,
-        epsilon=claimed(params),
+        epsilon=nominal_epsilon(params),
         delta=DELTA,
     )
     return {
@@ -132,7 +132,7 @@ def cell(params, seed):
         "plain": population_excess(p, plain),
         "gap": gap,
         "printed": RADIUS * printed,
-        "claimed": claimed(params),
+        "claimed": nominal_epsilon(params),
     }
 
 
@@ -164,7 +164,7 @@ study = Study(
         " population risk are 10 to 170 times too large and the excess falls like 1/n,"
         " not 1/sqrt(n). At epsilon = 1 privacy costs 4 to 22 times the excess of the"
         " minimizer without privacy. The printed choice of mu has less risk at epsilon"
-        " = 3 (.0021 against .0030) and more at .3 (.0152 against .0134)."
+        " = 3 (0.0021 against 0.0030) and more at 0.3 (0.0152 against 0.0134)."
     ),
     grid=(
         SWEEP | {"n": SIZES},

@@ -89,7 +89,7 @@ study = Study(
         " al., Algorithm 6 within its own range of epsilon 2.0 to 2.1. Su et al.,"
         " Algorithm 2 2.3 for (1, 1e-8) and one curvature. Su et al., Algorithm"
         " 3 at p = 2 and Xu et al., Algorithms 2 and 3 for linear models are careful:"
-        " .28."
+        " 0.28."
     ),
     grid=grid(
         epsilons=(0.1, 0.25, 0.5, 1.0, 2.0, 4.0),

@@ -167,13 +167,13 @@ study = Study(
     answer=(
         "The proved epsilon is never exceeded. How tight it is depends on the room of"
         " the draws, the body's radius over their standard deviation: for linear"
-        " losses in d = 1 the exact share is .24, .47, .90 and 1.00 at room 1, 2, 4,"
+        " losses in d = 1 the exact share is 0.24, 0.47, 0.90 and 1.00 at room 1, 2, 4,"
         " 8. A replaced label of a logistic loss moves gradients by half of what the"
-        " proof allows, so its share stays below .5. For linear losses copies of one"
+        " proof allows, so its share stays below 0.5. For linear losses copies of one"
         " extreme record are the worst data, for absolute ones none at all. Theorem"
-        " 3's choice on the unit ball is really .54, .69, .96 at d = 1, 2, 10 where"
+        " 3's choice on the unit ball is really 0.54, 0.69, 0.96 at d = 1, 2, 10 where"
         " (1, 1e-6) is proved; at d <= 2 the pure bound is the better one. Printed as"
-        " (1, 1e-6) it is .91 at d = 1, 1.17 at d = 2 and 1.72 from d = 50 on."
+        " (1, 1e-6) it is 0.91 at d = 1, 1.17 at d = 2 and 1.72 from d = 50 on."
     ),
     grid=grid(
         rooms=ROOMS,

@@ -45,7 +45,7 @@ def mechanism(params):
     return _mechanism(*(params[n] for n in ("risk", "p", "n", "columns", "epsilon")))
 
 
-def proved(params):
+def risk_bound(params):
     """Bound of the mean excess risk."""
     return bound(mechanism(params))
 
@@ -62,14 +62,14 @@ def direction(params):
 def record_mean(params, rng):
     """Mean of n records: the direction with probability s, else +-1 in one entry."""
     n, way = params["n"], direction(params)
-    aligned = rng.binomial(n, SIGNAL * proved(params))
+    aligned = rng.binomial(n, SIGNAL * risk_bound(params))
     counts = rng.multinomial(n - aligned, np.full(way.size, 1.0 / way.size))
     return (aligned * way + 2.0 * rng.binomial(counts, 0.5) - counts) / n
 
 
 def batch(params, seeds):
     """Excess risks in closed form, one draw for each seed."""
-    chosen, size = mechanism(params), SIGNAL * proved(params)
+    chosen, size = mechanism(params), SIGNAL * risk_bound(params)
     mean = size * direction(params)
     if params["risk"] == "empirical":
         found = points(chosen, mean, seeds)
@@ -96,7 +96,7 @@ def exponent(axis, values):
     """Exponent of the proved bound along an axis, as a function of the others."""
 
     def slope(params):
-        bounds = [proved({**params, axis: value}) for value in values]
+        bounds = [risk_bound({**params, axis: value}) for value in values]
         return np.polyfit(np.log(values), np.log(bounds), 1)[0]
 
     return slope
@@ -122,7 +122,7 @@ study = Study(
     answer=(
         "All means are below the bounds of Corollary 5 and have its exponents. At p ="
         " 1 the excess grows a little faster in the size m than the bound, 1.61"
-        " against 1.5 at m <= 6: its share of the bound rises from .35 to .39."
+        " against 1.5 at m <= 6: its share of the bound rises from 0.35 to 0.39."
     ),
     grid=(EMPIRICAL | {"columns": COLUMNS}, POPULATION | {"n": SIZES}),
     quick=(
@@ -133,7 +133,7 @@ study = Study(
     replicates=lambda params: 100 if params["p"] < 2.0 else 200,
     quick_replicates=20,
     metrics=(
-        Metric("excess", label="mean excess risk", bound=proved),
+        Metric("excess", label="mean excess risk", bound=risk_bound),
         Metric("printed", label="printed bound", kind="exact"),
         Metric("lower", label="lower bound, worst set", kind="exact"),
     ),

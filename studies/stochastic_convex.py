@@ -20,10 +20,10 @@ PRINTED_TILT = dps.optimizers.ApproximateObjectivePerturbation()
 # made. It runs over all records: NoisyGD.
 PLANS = {
     "noisy SGD": methods.noisy_gd,
-    "objective perturbation": methods.tilted,
-    "two halves": methods.halved,
-    "noisy SGD, printed": lambda *given: methods.printed(PRINTED_GD, *given),
-    "two halves, printed": lambda *given: methods.printed(PRINTED_TILT, *given),
+    "objective perturbation": methods.run_perturbed_objective,
+    "two halves": methods.run_with_halves,
+    "noisy SGD, printed": lambda *given: methods.run_as_printed(PRINTED_GD, *given),
+    "two halves, printed": lambda *given: methods.run_as_printed(PRINTED_TILT, *given),
 }
 PRIVATE, NO_PRIVACY = tuple(PLANS)[:3], "minimum, no privacy"
 
@@ -180,9 +180,9 @@ study = Study(
         " noisy SGD, although its bound is larger. At equal true epsilon = 1 printed"
         " constants cost noisy SGD 38 % more risk and Algorithm 3 30 %; halves of the"
         " budget cost 1.8 times the risk of a 99 to 1 split. The lower bound here has"
-        " proved constants; at n = 1000, d = 4096, epsilon = 1 it is .09 for methods"
-        " with a Gaussian trade-off, where noisy SGD measures .39 and its bound is"
-        " .75."
+        " proved constants; at n = 1000, d = 4096, epsilon = 1 it is 0.09 for methods"
+        " with a Gaussian trade-off, where noisy SGD measures 0.39 and its bound is"
+        " 0.75."
     ),
     grid=GRID,
     quick=QUICK,

@@ -18,7 +18,7 @@ DRAW, PLAIN = "one draw", "one draw, no ridge"
 SURE = (DRAW, PLAIN)
 
 
-def claimed(params):
+def nominal_epsilon(params):
     """Epsilon that Theorems 5 and 6 claim where their true one is ``epsilon``."""
     gdp = gdp_from_budget(params["epsilon"], DELTA)
     return 0.5 * gdp * math.sqrt(-2.0 * math.log(2.0 * DELTA))
@@ -44,7 +44,7 @@ def plan(risk, n, d, epsilon):
     )
 
 
-def of(params):
+def mechanism_of(params):
     """Mechanism of a cell."""
     return plan(*(params[name] for name in ("risk", "n", "d", "epsilon")))
 
@@ -57,7 +57,7 @@ def record_mean(params, rng):
 
 def batch(params, seeds):
     """Excess risks in closed form, one draw for each seed."""
-    found, center = of(params), MEAN * np.eye(params["d"])[0]
+    found, center = mechanism_of(params), MEAN * np.eye(params["d"])[0]
     if params["risk"] == "population":
         drawn, means = [], []
         for seed in seeds:
@@ -79,7 +79,7 @@ def batch(params, seeds):
 
 def bound(params):
     """Proved bound of the mean excess risk."""
-    return of(params).risk_bound
+    return mechanism_of(params).risk_bound
 
 
 def printed_bound(params):
@@ -87,7 +87,9 @@ def printed_bound(params):
     if params["risk"] in SURE:
         return math.inf
     log = -math.log(2.0 * DELTA)
-    private = 2.0 * params["d"] * log / (params["n"] * claimed(params)) ** 2 / RIDGE
+    private = (
+        2.0 * params["d"] * log / (params["n"] * nominal_epsilon(params)) ** 2 / RIDGE
+    )
     return private + (params["risk"] == "population") / (params["n"] * RIDGE)
 
 

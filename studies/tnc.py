@@ -89,7 +89,7 @@ def loss(theta, far, bound):
     )
 
 
-def shared(params):
+def shared_facts(params):
     """Return what records and public facts have in common."""
     bound = response_bound(params)
     return {
@@ -110,13 +110,13 @@ def instance(params, rng):
         scale = (1.0 - 1.0 / TAIL) ** (1.0 / k)
         y *= np.minimum(scale * rng.random(number) ** (-1.0 / (TAIL * k)), LARGEST)
     offset = np.full(number, -shift(params))
-    return dps.Problem(rows, y, offset=offset, **shared(params))
+    return dps.Problem(rows, y, offset=offset, **shared_facts(params))
 
 
 def facts(params):
     """Public facts of the instance."""
     return dps.PublicFacts(
-        num_records=params["n"], dim=params["d"], row_norm=2.0, **shared(params)
+        num_records=params["n"], dim=params["d"], row_norm=2.0, **shared_facts(params)
     )
 
 
@@ -161,7 +161,7 @@ def bound(params):
     return method_of(params).risk_bound(facts(params), budget_of(params), **growth)
 
 
-def printed(params):
+def printed_bound(params):
     """Theorem 2's bound under growth, at the rate of our inner runs."""
     if params["method"] != "PSA":
         return math.inf
@@ -261,7 +261,7 @@ study = Study(
             "excess",
             label="excess population risk",
             bound=bound,
-            printed=printed,
+            printed=printed_bound,
             baseline=lambda p: shift(p) ** p["theta"] / p["theta"],  # of the center 0
         ),
         Metric("saved", label="excess saved by the restart"),

@@ -63,12 +63,13 @@ def batch(params, seeds, data):
     advised = name_of(advice_of(*(params[name] for name in CELL)).table[0])
     records = data[params["records"]]
     own, base = (
-        measured(params, name, seeds, *records) for name in (params["method"], advised)
+        test_losses(params, name, seeds, *records)
+        for name in (params["method"], advised)
     )
     return {"test": own, "excess": own - base}
 
 
-def measured(params, method, seeds, features, y, tested, labels):
+def test_losses(params, method, seeds, features, y, tested, labels):
     """Log-losses of a method's replicates on test records."""
     rows = {name_of(row): row for row in advice_of(*(params[n] for n in CELL)).table}
     rows[TODAY] = rows["objective perturbation"]._replace(

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -51,7 +52,7 @@ LONG_EXAMPLES = (
 )
 
 
-def pytest_configure():
+def pytest_configure(config):
     """Give one thread of BLAS to each process of the suite, and let it hear Ctrl-C.
 
     Threads wait for each other in loops that take the processor from another process:
@@ -61,6 +62,10 @@ def pytest_configure():
     threadpool_limits(1, "blas")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if numba.config.DISABLE_JIT:  # compiled code never warns of floating point
+        for what in ("overflow", "underflow", "divide by zero", "invalid value"):
+            line = f"ignore:{what} encountered:RuntimeWarning"
+            config.addinivalue_line("filterwarnings", line)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Times that asv compares between commits; each is warm but for `FirstDraw`."""
+"""Times that asv compares between commits; each is warm except for `FirstDraw`."""
 
 import os
 import subprocess
@@ -90,8 +90,8 @@ class Samplers:
 
     def setup(self, sampler):
         """Make the target, tune once and compile."""
-        known = problem(dps.losses.Logistic(), dim=10)
-        self.target = dps.Gibbs(known, k=500.0, mu=0.1)
+        logistic = problem(dps.losses.Logistic(), dim=10)
+        self.target = dps.Gibbs(logistic, k=500.0, mu=0.1)
         self.sampler = getattr(dps.samplers, sampler)()
         self.draw(10)
 
@@ -113,9 +113,9 @@ class Optimizers:
 
     def setup(self, optimizer):
         """Make the problem, calibrate and compile."""
-        known = {"DPSGD": {"sampling_rate": 0.01, "num_steps": 1_000}}
+        options = {"DPSGD": {"sampling_rate": 0.01, "num_steps": 1_000}}
         self.problem = problem(dps.losses.Logistic(), 20_000, 20)
-        self.method = getattr(dps.optimizers, optimizer)(**known.get(optimizer, {}))
+        self.method = getattr(dps.optimizers, optimizer)(**options.get(optimizer, {}))
         self.time_fit(optimizer)
 
     def time_fit(self, optimizer):

@@ -1,4 +1,8 @@
-"""Answers: a release or a fit, with its certificate, that can be kept and published."""
+"""Answers: the coefficients of a release or a fit, with their certificate.
+
+An answer can be saved, published, signed and verified. Its digest binds the
+coefficients to the certificate, so that neither can be exchanged unnoticed.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ from dpsample.targets.grid import PublicGrid
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Rows of a plot that have a name: of more coefficients, some are named.
+# Maximum number of names at the axis of a plot. With more coefficients, some have one.
 MAX_ROWS = 80
 
 
@@ -46,13 +50,13 @@ def _ed25519() -> Any:
     return ed25519
 
 
-def _check_length(name: str, given: object, length: int) -> None:
-    if not isinstance(given, bytes) or len(given) != length:
-        check.fail(name, f"{length} bytes", check.describe(type(given).__name__))
+def _check_length(name: str, value: object, length: int) -> None:
+    if not isinstance(value, bytes) or len(value) != length:
+        check.fail(name, f"{length} bytes", check.describe(type(value).__name__))
 
 
 class Answer(Predictor):
-    """Theta and its certificate, to keep and publish."""
+    """Coefficients and their certificate, which can be saved and published."""
 
     FORMAT: ClassVar[str]
 
@@ -64,7 +68,7 @@ class Answer(Predictor):
     @property
     @abstractmethod
     def _proof(self) -> Certificate | EventCertificate:
-        """The certificate; a ValueError if there is none."""
+        """The certificate. It raises a ValueError if there is none."""
 
     @classmethod
     @abstractmethod
@@ -72,7 +76,9 @@ class Answer(Predictor):
         """Return the certificate of a file, and the fields that follow from it."""
 
     def computed_digest(self) -> str:
-        """SHA-256 of theta by the bits of its numbers, names, encoding, certificate."""
+        """Return the SHA-256 digest of theta, names, encoding and certificate."""
+        # Hexadecimal numbers have all bits of the coefficients, and the sorted keys
+        # give one text for equal contents.
         content = {
             "certificate": self._proof.digest,
             "encoding": self._encoding_dict(),
@@ -86,12 +92,14 @@ class Answer(Predictor):
         return None if self.encoding is None else self.encoding.to_dict()
 
     def sign(self, private_key: bytes) -> bytes:
-        """Sign the digest by Ed25519 (RFC 8032): who says it, not that it is true.
+        """Sign the digest by Ed25519 (RFC 8032).
+
+        A signature shows who published an answer, not that it is true.
 
         Parameters
         ----------
         private_key : bytes
-            The 32 bytes of the curator's private key, such as
+            The 32 bytes of the data holder's private key, such as
             ``secrets.token_bytes(32)``.
 
         Returns
@@ -111,6 +119,8 @@ class Answer(Predictor):
         return bytes(key.sign(self._message()))
 
     def _message(self) -> bytes:
+        # The format is included, so that a signature of another kind of file is
+        # invalid.
         return f"{self.FORMAT} {self.computed_digest()}".encode()
 
     def verify(
@@ -127,7 +137,7 @@ class Answer(Predictor):
         checker : {"standard", "ball"}
             As for `dpsample.verify`.
         signature, public_key : bytes, optional
-            What `sign` returned, and the 32 bytes of the curator's public key.
+            Result of `sign`, and the 32 bytes of the data holder's public key.
 
         Returns
         -------
@@ -235,33 +245,33 @@ class Answer(Predictor):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the private answer and the certificate to a JSON file.
 
-        The file is replaced as a whole, by one that is written beside it: an error
-        leaves what was at ``path``.
+        A new file is written first and then renamed to ``path``, so after an error the
+        old file is still there.
         """
         files.write(check.path("path", path), self.to_json().encode(), is_private=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote.
+        """Read a file that `save` wrote.
 
         Raises
         ------
         ValueError
-            If the file is not one of this kind, is written otherwise than `save` writes
-            it, or its theta, names, encoding and certificate are not those of one
-            answer.
+            If the file is not one of this kind or has another spelling than `save`
+            writes, or if its theta, names, encoding and certificate do not belong
+            together.
         """
         check.path("path", path, exists=True)
         return cls._from_bytes(Path(path).read_bytes(), str(path))
 
     @classmethod
     def _from_bytes(cls, written: bytes, source: str) -> Self:
-        """Answer of the content of a file, which errors call ``source``."""
+        """Return the answer in the content of a file, which errors call ``source``."""
         try:
             content = load_json(written.decode("utf-8-sig"), cls.FORMAT)
         except ValueError as error:
-            wanted = f"a file written by {cls.__name__}.save"
-            check.fail("path", wanted, source, str(error))
+            condition = f"a file written by {cls.__name__}.save"
+            check.fail("path", condition, source, str(error))
         keys = set("format theta feature_names encoding certificate digest".split())
         if set(content) != keys:
             check.fail("path", f"a file of {', '.join(sorted(keys))}", [*content])
@@ -288,7 +298,11 @@ class Answer(Predictor):
         return answer
 
     def _check_written(self, content: Json) -> None:
-        """Refuse content that `save` writes otherwise: true, 1 and 1.0 are equal."""
+        """Raise if `save` would write another text.
+
+        Python compares True, 1 and 1.0 as equal, and so would accept a file that other
+        programs read differently.
+        """
         for name, value in json.loads(self.to_json()).items():
             stated, written = (
                 json.dumps(v, sort_keys=True) for v in (content[name], value)
@@ -379,11 +393,11 @@ class Release(Answer):
         """
         count = self.theta.size
         ax = axes(ax, figsize=(7.0, 0.25 * min(count, MAX_ROWS) + 1.2))
-        place, every = np.arange(count), -(-count // MAX_ROWS)
+        positions, every = np.arange(count), -(-count // MAX_ROWS)
         spread = 1.0 / np.sqrt(self.certificate.k * self.certificate.mu)
-        ax.errorbar(self.theta, place, xerr=spread, fmt="o", capsize=2, ms=4)
+        ax.errorbar(self.theta, positions, xerr=spread, fmt="o", capsize=2, ms=4)
         ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
-        ax.set_yticks(place[::every], self.feature_names[::every])
+        ax.set_yticks(positions[::every], self.feature_names[::every])
         ax.set_ylim(count - 0.5, -0.5)
         ax.set_xlabel("coefficient, with the largest sd that the mechanism can have")
         budget = self.certificate.budget
@@ -396,8 +410,8 @@ class Release(Answer):
 
     def __repr__(self) -> str:
         """Coefficients and the certificate's statement."""
-        shown = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
-        return f"Release(theta={shown},\n  certificate={self.certificate!r})"
+        theta = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
+        return f"Release(theta={theta},\n  certificate={self.certificate!r})"
 
 
 def load_answer(path: str | os.PathLike[str]) -> Release | Fit:
@@ -525,8 +539,8 @@ class Fit(Answer):
 
     def __repr__(self) -> str:
         """Coefficients and the certificate's statement."""
-        shown = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
+        theta = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
         stated = "no budget, no privacy"
         if self.certificate is not None:
             stated = repr(self.certificate)
-        return f"Fit(theta={shown},\n  certificate={stated})"
+        return f"Fit(theta={theta},\n  certificate={stated})"

@@ -1,4 +1,9 @@
-"""Predictions of an answer: from raw tables by its encoding, or from encoded rows."""
+"""Predictions of an answer, from raw tables by its encoding or from encoded rows.
+
+The encoding of an answer is the public rule by which the columns of a raw table became
+the features of the fit. The margin of a row a is <a, theta>, plus the intercept. All
+functions here are post-processing of theta, which costs no privacy.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ from dpsample.problem.storage import row_norms
 from dpsample.tables import Encoding
 from dpsample.tables.encoding import clip_rows
 
-# Losses whose best margin is the logarithm of the odds of the label 1.
+# Losses whose population minimizer is the logarithm of the odds of the label 1.
 LOG_ODDS = (Logistic, CalibratedLogistic)
 
 
@@ -36,17 +41,17 @@ class Predictor(ABC):
         """Loss, and whether there is an intercept."""
 
     def margin(self, features: object) -> Array:
-        """Return <a, theta> for each row; the intercept is added if there is one.
+        """Return <a, theta> for each row, plus the intercept if there is one.
 
         Parameters
         ----------
         features : DataFrame, array or sparse matrix
-            A DataFrame of raw columns, if the answer has an ``encoding``: they are
-            matched by name and encoded; values outside their public bounds are moved
-            there, with a warning. Otherwise rows encoded as the training rows were:
-            columns of a DataFrame are matched by name with ``feature_names``, those of
-            arrays by position. Rows above the row bound are scaled down, with a
-            warning, if a certificate says that those of the fit were.
+            If the answer has an ``encoding``, a DataFrame of raw columns. They are
+            matched by name and encoded. Values outside their public bounds are moved
+            there, with a warning. Otherwise rows that are encoded like those of the
+            fit. Columns of a DataFrame are matched by name with ``feature_names``, and
+            columns of an array by position. Rows above the row bound are scaled down,
+            with a warning, if the certificate says so about the rows of the fit.
 
         Returns
         -------
@@ -61,22 +66,22 @@ class Predictor(ABC):
         return self._margins(features)[0]
 
     def predict(self, features: object, *, offset: ArrayLike | None = None) -> Any:
-        """Labels of a classification loss, else responses.
+        """Return labels for a classification loss, and responses for others.
 
         Parameters
         ----------
         features : DataFrame, array or sparse matrix
             As in `margin`.
         offset : array of shape (num_rows,), optional
-            Added to the margins: needed where the records of the fit had offsets.
+            Numbers that are added to the margins. They are required if the records of
+            the fit had offsets.
 
         Returns
         -------
         array of shape (num_rows,)
-            What comes in raw goes out raw: of a raw DataFrame, labels of the response
-            column where the encoding knows both, and responses in their raw units (the
-            inverse of the public scaling). Of encoded rows, and without both labels, -1
-            or 1, or the margins.
+            For a raw DataFrame, labels of the response column if the encoding has both
+            of them, and responses in their raw units, by the inverse of the public
+            scaling. Otherwise the labels -1 or 1, or the margins.
         """
         margins, is_raw = self._margins_with_offset(features, offset)
         is_label = self.public_facts.loss.is_classification
@@ -87,9 +92,9 @@ class Predictor(ABC):
     def predict_proba(
         self, features: object, *, offset: ArrayLike | None = None
     ) -> Array:
-        """Probabilities of both labels, of losses whose best margins are log-odds.
+        """Return the probabilities of both labels, for losses with log-odds as margins.
 
-        These are `Logistic` and `CalibratedLogistic`.
+        These losses are `Logistic` and `CalibratedLogistic`.
 
         Parameters
         ----------
@@ -99,13 +104,13 @@ class Predictor(ABC):
         Returns
         -------
         array of shape (num_rows, 2)
-            First of the label -1, the first level of a raw response, then of the label
-            1, its positive level.
+            Probabilities of the label -1, which is the first level of a raw response,
+            and of the label 1, its positive level.
 
         Raises
         ------
         ValueError
-            If the margins of the loss are not log-odds, or as in `predict`.
+            If the margins of the loss are not log-odds, or for a reason of `predict`.
         """
         loss = self.public_facts.loss
         if not isinstance(loss, LOG_ODDS):
@@ -126,7 +131,7 @@ class Predictor(ABC):
         return margins, is_raw
 
     def _margins(self, features: object) -> tuple[Array, bool]:
-        """Margins, and whether the features were a raw table."""
+        """Return margins, and whether the features were a raw table."""
         facts = self.public_facts
         if not facts.loss.has_margin:
             check.fail("loss", "one of a linear margin", facts.loss.name)
@@ -142,6 +147,7 @@ class Predictor(ABC):
                 rows = as_csr("features", features, width=width)
             else:
                 rows = check.array("features", features, shape=(None, width))
+            # The rows of the fit were scaled down, so new ones must be, too.
             if "RECORDS.CLIPPED" in getattr(self.certificate, "assumptions", ()):
                 rows = clip_rows(rows, facts.row_bound, partial(row_norms, facts=facts))
         margins = np.asarray(rows @ self.theta[:width])
@@ -150,16 +156,20 @@ class Predictor(ABC):
 
 @np.errstate(under="ignore")
 def probabilities(margins: Array) -> Array:
-    """Probabilities of the labels -1 and 1, in this order, by log-odds."""
+    """Return probabilities of the labels -1 and 1, in this order, from log-odds."""
     from scipy.special import expit
 
+    # Both are computed, because 1 - expit(m) would lose all digits of a small one.
     return np.column_stack([expit(-margins), expit(margins)])
 
 
 def _is_raw(table: object, names: tuple[str, ...], encoding: Encoding) -> bool:
-    """Whether a table has raw columns, not those of encoded rows under other names."""
-    given = columns.names_of(table)
-    if given is None:  # numbered columns may be those of the table that was encoded
+    """Return whether a table has raw columns, and not encoded features."""
+    table_names = columns.names_of(table)
+    if table_names is None:
+        # Columns with numbers as labels may be those of the table that was encoded.
         labels = columns.labels_of(table) or ()
         return set(encoding.columns) <= {str(label) for label in labels}
-    return set(given) != set(names) or set(given) == set(encoding.columns)
+    # If all features are numeric, raw and encoded columns have the same names. Then the
+    # table counts as raw.
+    return set(table_names) != set(names) or set(table_names) == set(encoding.columns)

@@ -1,9 +1,13 @@
-r"""The verb before the others: which method for a problem, from public facts alone.
+r"""The choice of a private method for a problem, by public facts alone.
 
-Noise of one mean gradient asks for the ridge :math:`m_0` of
-`dpsample.optimizers.loop.noisy_descent.noise_ridge`; the loss has curvature beta. Their
-ratio :math:`x = \beta/m_0`, which grows like n t M/sqrt(d), decides.
-``studies/which_method.py`` has 80 cells in which the rule was found and tried.
+Two numbers decide. The first is beta, the largest curvature of the loss. The second is
+:math:`m_0` (`dpsample.optimizers.loop.noisy_descent.noise_ridge`), the strength of an
+l2 regularizer at which the excess risk by noise is about as large as the risk that the
+regularizer adds. Their ratio :math:`x = \beta/m_0`, in the code ``clarity``, grows like
+n t M/sqrt(d) with the number of records n, the Gaussian-DP parameter t of the budget,
+the radius M of the domain and the dimension d. If it is large, the records are much
+clearer than the noise. ``studies/which_method.py`` has 80 settings in which the rule
+was developed and validated.
 """
 
 from __future__ import annotations
@@ -41,22 +45,8 @@ from dpsample.problem.problem import Problem
 if TYPE_CHECKING:
     import pandas as pd
 
-CAP = 0.5  # of the slope of the logistic loss
-# Widths at which kinks are seen as curvature L^2/width: half a margin of labels, and a
-# part of the bound of real responses. A step of twice its inverse costs L^2 eta/2, a
-# width, at most (the regret of a subgradient step).
-LABEL_WIDTH = 0.5
-RESPONSE_WIDTH = 0.05
-# Steps of descent on a loss that is not smooth, by default and at most.
-KINK_STEPS = 1000
-MAX_KINK_STEPS = 4000
-# beta/m_0 from which half of the noise is worth less than a likelihood's efficiency.
-CLEAR = 1000.0
-# And up to which a binding ball is worth the capped loss's bias.
-UNCLEAR = 500.0
-RELEASE: Literal["release"] = "release"
-SHARE = 0.1  # of delta, for the release's sampler: its default
-MOST_EXPONENT = 700.0  # of doubles
+# The capped loss cuts the derivative of the logistic loss off at this absolute value.
+CAP = 0.5
 
 
 class Candidate(NamedTuple):
@@ -67,17 +57,18 @@ class Candidate(NamedTuple):
     method : str
         "tail", "scaled", "objective", "average", "normal_equations" or "release".
     choice : Optimizer or "release"
-        For `dpsample.minimize`; or the name of the verb.
+        Argument of `dpsample.minimize`, or the name of `dpsample.release`.
     loss : Loss
-        Loss to fit, the problem's or one with smaller slopes.
+        Loss to fit, the problem's or one with smaller derivatives.
     risk_bound : float
-        Proved bound of the mean excess empirical risk in that loss; infinity if none
-        is proved.
+        Proved bound of the mean excess empirical risk in that loss. It is infinity if
+        none is proved.
     noise : float
-        Standard deviation in each coordinate of what the whole run adds to the mean
-        gradient, at 0 for normal equations; NaN for a draw, which is random itself.
+        Standard deviation, in each coordinate, of the noise that the whole run adds to
+        the mean gradient. For normal equations the gradient is that at 0. It is NaN for
+        a draw, which has no separate noise.
     passes : float
-        Over the records; NaN where that depends on the records.
+        Number of passes over the records. It is NaN if it depends on the records.
     """
 
     method: str
@@ -90,18 +81,19 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Advice:
-    """A method, the reason for it, and what else there is.
+    """A recommended method, the reason for it, and the alternatives.
 
     Attributes
     ----------
     choice : Optimizer or "release"
-        What to pass to `dpsample.minimize`; or the word for `dpsample.release`.
+        Argument of `dpsample.minimize`, or "release" for `dpsample.release`.
     loss : Loss
-        Loss to build the problem with: the given one, or one with smaller slopes.
+        Loss to build the problem with, the problem's own or one with smaller
+        derivatives.
     reason : str
-        Why, in words.
+        Reason for the choice, in sentences.
     table : tuple of Candidate
-        Every method that serves the problem, the chosen one first.
+        Every method that supports the problem, the chosen one first.
     """
 
     choice: Optimizer | Literal["release"]
@@ -143,16 +135,17 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     noise asks for (:math:`m_0 = 2 L \sqrt d/(n t M)` if one record is replaced, t the
     budget's gdp, M the radius):
 
-    - logistic loss: `NoisyGD` with ``output="scaled"``, whose noisy gradients tell how
-      long its steps should be; of the calibrated loss if x < 1000, and of the capped
-      one where the ball holds it back if x < 500;
+    - logistic loss: `NoisyGD` with ``output="scaled"``, which estimates the length of
+      its steps from its noisy gradients. It minimizes the calibrated loss if x < 1000.
+      If x < 500, it continues with the capped loss where the ball stops it;
     - squared loss, on any domain: `AdaSSP`;
-    - other real responses: `ObjectivePerturbation`;
-    - else the tail of `NoisyGD`, whose noise is less.
+    - other losses of real responses: `ObjectivePerturbation`;
+    - other losses of labels: the tail of `NoisyGD`, which needs less noise.
 
-    Calibrated is `CalibratedLogistic`, half as sensitive: build the problem with
-    ``advice.loss``. Losses with kinks get a tail of 1000 to 4000 steps, none longer
-    than 2 w/L^2 for a public width w; other domains get `dpsample.release`.
+    The calibrated loss is `CalibratedLogistic`, which is half as sensitive to a record.
+    Build the problem with ``advice.loss``. Non-smooth losses get a tail of 1000 to 4000
+    steps, none longer than 2 w/L^2 for a public width w. Other domains get
+    `dpsample.release`.
 
     Parameters
     ----------
@@ -173,8 +166,8 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
 
     Guarantee
     ---------
-    The advice is a function of public facts and costs no privacy. That it is good is
-    measured, not proved: `risk_bound` is, where it is finite.
+    The advice is a function of public facts and costs no privacy. Its quality is
+    measured, not proved. A finite `risk_bound` is proved.
 
     Examples
     --------
@@ -184,7 +177,7 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     ...                         domain=dps.domains.Ball(10.0))
     >>> advice = dps.advise(facts, dps.Budget(epsilon=0.3, delta=1e-6))
     >>> advice.choice, advice.loss
-    (NoisyGD(..., wall_loss=CappedLogistic(cap=0.5)), CalibratedLogistic())
+    (NoisyGD(..., boundary_loss=CappedLogistic(cap=0.5)), CalibratedLogistic())
     >>> advice.to_frame()["method"].tolist()[:5]
     ['scaled', 'tail', 'scaled', 'objective', 'average']
     """
@@ -209,12 +202,6 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     return Advice(choice=choice, loss=loss, reason=reason, table=tuple(rows))
 
 
-# Of `default_radius`: share of the loss of the answer 0 that noise may cost.
-NOISE_SHARE = 1.0 / 3.0
-# Of `default_radius`: largest effect of one column.
-MAX_EFFECT = 100.0
-
-
 @check.unwrap_numpy
 def default_radius(
     facts: PublicFacts, budget: Budget, *, row_divisor: float = 1.0
@@ -224,26 +211,27 @@ def default_radius(
     .. math:: R = \min\Bigl(\frac{n t\,\phi_0}{3 \Delta L \sqrt d}, 100 B D\Bigr),
 
     t the budget's gdp, Delta 2 if one record is replaced and 1 if it is zeroed out,
-    L the Lipschitz constant of a record's loss, phi_0 the mean loss of the answer 0
-    over both labels, or evenly over the responses' public range. In this ball the
-    tail's bound of the excess risk, :math:`R \Delta L \sqrt d/(n t)`, is a third of
-    phi_0: noise costs too much in larger ones, and smaller ones hold back what it does
-    not. The other end serves time, for steps grow with the root of R: of columns scaled
-    to [-1, 1] and rows divided by D, each may move the margin by a hundred units B of
-    the response.
+    L the Lipschitz constant of a record's loss, phi_0 the mean loss of the coefficients
+    0 over both labels, or evenly over the public range of the responses. In this ball
+    the tail's bound of the excess risk, :math:`R \Delta L \sqrt d/(n t)`, is a third of
+    phi_0. In a larger ball the noise would cost too much, and a smaller one would
+    restrict the coefficients more than the noise does. The second number limits the
+    running time, because the number of steps grows with the root of R. If columns are
+    scaled to [-1, 1] and rows are divided by D, each column may move the margin by a
+    hundred units B of the response.
 
-    The third was chosen on made-up records (docs/which-method.md).
+    The third was chosen on synthetic records (docs/which-method.md).
 
     Parameters
     ----------
     facts : PublicFacts
-        Of the problem to fit. Its domain is read only for the slope of losses whose
-        slope grows with the margin.
+        Facts of the problem to fit. The domain is read only for losses whose derivative
+        grows with the margin.
     budget : Budget
         Epsilon, delta and the neighboring relation.
     row_divisor : float
-        D: what rows are divided by to bound them, `read_table`'s root of the number of
-        columns of the table.
+        D, the number by which rows are divided to bound them. `read_table` takes the
+        root of the number of columns of the table.
 
     Returns
     -------
@@ -256,7 +244,7 @@ def default_radius(
 
     Guarantee
     ---------
-    A function of public facts: it costs no privacy.
+    The radius is a function of public facts and costs no privacy.
 
     Examples
     --------
@@ -272,7 +260,8 @@ def default_radius(
     check.instance(Budget, budget=budget)
     check_not_pure(budget, "all methods that advise chooses from")
     check.scale(row_divisor=row_divisor)
-    # The noise's m_0 is the bound over the square of the radius.
+    # m_0 is the bound of the excess risk over the square of the radius. So m_0 at
+    # radius 1 is the bound for each unit of the radius.
     bound = noise_ridge(_scales(facts)._replace(radius=1.0), budget)
     unit = facts.response_bound or 1.0
     if math.isinf(unit) and not facts.loss.is_classification:
@@ -280,8 +269,10 @@ def default_radius(
         check.fail("facts", "of bounded responses", "response_bound = inf", remedy)
     responses = np.linspace(-unit, unit, 2 if facts.loss.is_classification else 1001)
     answer_zero = float(facts.loss.value(np.zeros_like(responses), responses).mean())
-    radius = NOISE_SHARE * answer_zero / bound
-    return min(radius, MAX_EFFECT * unit * row_divisor)
+    # Noise may cost a third of the loss of the coefficients 0.
+    radius = 1.0 / 3.0 * answer_zero / bound
+    # One column can move the margin by at most 100 units of the response.
+    return min(radius, 100.0 * unit * row_divisor)
 
 
 def _rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
@@ -301,46 +292,56 @@ def _rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
     if not isinstance(loss, Logistic):
         return "tail", loss, where + "steps need less noise than a tilted objective."
     why = "noisy gradients tell how long steps should be."
-    if clarity < CLEAR:
+    # Below this beta/m_0 the noise dominates, so half of it is worth more than the
+    # statistical efficiency of a likelihood.
+    if clarity < 1000.0:
         loss, why = CalibratedLogistic(), "half the slope halves the noise, and " + why
     return "scaled", loss, where + why
 
 
 def _scales(facts: PublicFacts) -> DescentScales:
-    """Public numbers of descent; a ValueError without a Lipschitz constant."""
+    """Return the public numbers of descent. Raise without a Lipschitz constant."""
     slope, beta = facts.lipschitz(2.0), smoothness_or_inf(facts)
     return scales_of(facts, lipschitz=slope, smoothness=beta, risk="empirical")
 
 
 def _kink_tail(facts: PublicFacts, scales: DescentScales, budget: Budget) -> NoisyGD:
-    """Descent whose steps suit the noise and, at most, kinks of a public width."""
-    width = LABEL_WIDTH
+    """Return descent on a non-smooth loss, with steps that suit the noise."""
+    # A non-smooth point of public width w counts as the curvature L^2/w. The width is
+    # half a unit of the margin for labels, and a twentieth of the bound for real
+    # responses. A step eta of 2 w/L^2 adds at most w to the risk, since the regret of a
+    # subgradient step is L^2 eta/2.
+    width = 0.5
     if not facts.loss.is_classification:
-        width = RESPONSE_WIDTH * (facts.response_bound or 1.0)
+        width = 0.05 * (facts.response_bound or 1.0)
     longest = 2.0 * width / scales.lipschitz**2
     total = 1.0 / public_ridge(scales._replace(smoothness=0.0), budget)
-    count = math.ceil(min(max(total / longest, KINK_STEPS), MAX_KINK_STEPS))
+    # At least 1000 steps are taken, and at most 4000, which limits the running time.
+    count = math.ceil(min(max(total / longest, 1000), 4000))
     size = min(total / count, longest)
     return NoisyGD(output="tail", num_steps=count, step_size=size)
 
 
 def _candidates(
-    facts: PublicFacts, budget: Budget, chosen: str, clarity: float
+    facts: PublicFacts, budget: Budget, preferred: str, clarity: float
 ) -> Iterator[Candidate]:
-    """Methods that serve the problem, with their numbers."""
+    """Yield the methods that support the problem, with their numbers."""
     scales = _scales(facts)
     methods: dict[str, Optimizer] = {}
     if math.isinf(scales.smoothness):
         methods["tail"] = _kink_tail(facts, scales, budget)
     else:
-        # At least half of epsilon is left for the noise, beside the Jacobian.
-        half = math.expm1(min(0.5 * budget.epsilon, MOST_EXPONENT))
-        least = scales.smoothness / (scales.num_records * half)
-        ridge = 0.5 * max(public_ridge(scales, budget), least)
+        # The determinant of objective perturbation may use half of epsilon, so that at
+        # least half is left for the noise. The exponential of 700 is still a double.
+        half = math.expm1(min(0.5 * budget.epsilon, 700.0))
+        min_ridge = scales.smoothness / (scales.num_records * half)
+        ridge = 0.5 * max(public_ridge(scales, budget), min_ridge)
         methods["tail"] = NoisyGD(output="tail")
-        is_tilted = isinstance(facts.loss, CalibratedLogistic) and clarity < UNCLEAR
-        wall_loss = CappedLogistic(CAP) if is_tilted else None
-        methods["scaled"] = NoisyGD(output="scaled", wall_loss=wall_loss)
+        # Up to this ratio a ball that stops the iterates costs more risk than the bias
+        # of the capped loss.
+        is_tilted = isinstance(facts.loss, CalibratedLogistic) and clarity < 500.0
+        boundary_loss = CappedLogistic(CAP) if is_tilted else None
+        methods["scaled"] = NoisyGD(output="scaled", boundary_loss=boundary_loss)
         methods["objective"] = ObjectivePerturbation(ridge=ridge, risk="empirical")
     methods["average"] = NoisyGD(risk="empirical")
     if isinstance(facts.loss, Squared):
@@ -348,11 +349,12 @@ def _candidates(
     for name, method in methods.items():
         try:
             inputs = method.recipe(facts, budget).inputs
-        except ValueError:  # it does not serve the problem
-            if name == chosen:
+        except ValueError:  # the method does not support the problem
+            if name == preferred:
                 raise
             continue
         passes = float(inputs.get("num_steps", math.nan))
+        # The noise of independent steps is averaged over all of them.
         noise = float(inputs.get("noise_stddev", 0.0)) / math.sqrt(passes)
         if name == "objective":
             noise = float(inputs["tilt_stddev"]) / facts.num_records
@@ -361,10 +363,11 @@ def _candidates(
         bound = float(inputs.get("risk_bound", math.inf))
         yield Candidate(name, method, facts.loss, bound, noise, passes)
     try:
-        drawn = calibrate(facts, budget, risk="empirical", sampler_share=SHARE)
-    except ValueError:  # an epsilon too large for what the sampler may cost
-        if chosen == "release":
+        # A tenth of delta covers the error of the sampler, as in `release`.
+        drawn = calibrate(facts, budget, risk="empirical", sampler_share=0.1)
+    except ValueError:  # the error of the sampler needs more than this delta
+        if preferred == "release":
             raise
         return
     bound = drawn.risk_bound
-    yield Candidate("release", RELEASE, facts.loss, bound, math.nan, math.nan)
+    yield Candidate("release", "release", facts.loss, bound, math.nan, math.nan)

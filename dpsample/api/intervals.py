@@ -1,4 +1,9 @@
-"""The verb for error bars; `sandwich` holds what they are made of."""
+"""Private estimates with confidence intervals. `inference.sandwich` has the theory.
+
+A call fits the coefficients and releases one or two matrices, all with noise under one
+budget. Everything else is computed from these noisy numbers. "gdp" is the parameter of
+Gaussian differential privacy, and squares of gdp add up.
+"""
 
 from __future__ import annotations
 
@@ -53,24 +58,24 @@ INTERRUPTED = "intervals was interrupted. Nothing is returned; the budget is spe
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Intervals:
-    """Private estimates with confidence intervals, and one certificate of it all.
+    """Private estimates with confidence intervals, and their common certificate.
 
     Attributes
     ----------
     theta, se, lower, upper : arrays of shape (dim,)
-        Estimates, standard errors, ends of the intervals; the intercept comes last.
+        Estimates, standard errors and ends of the intervals. The intercept comes last.
     covariance : array of shape (dim, dim)
-        Of the estimates, the mechanism's noise included.
+        Covariance of the estimates, which includes the mechanism's noise.
     level : float
-        Of each interval on its own.
+        Coverage of each interval on its own.
     feature_names : tuple of str
         Names of the coefficients.
     diagnostics : dict
-        Private as theta is: ``least_eigenvalue`` of the curvature, denoised, what it
-        should exceed, ``noise_level``, and ``flags`` that say why intervals may not
-        cover.
+        Numbers that are private like theta: ``least_eigenvalue`` of the denoised
+        curvature, the ``noise_level`` that it should exceed, and ``flags``, the reasons
+        why intervals may not cover.
     certificate : EventCertificate
-        Of everything above together.
+        Certificate of all of the above together.
     """
 
     theta: Array
@@ -99,7 +104,7 @@ class Intervals:
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Where to draw.
+            Axes to draw in.
         non_private : pair of arrays of shape (dim,), optional
             Estimates and standard errors of a fit that is not private, for comparison.
 
@@ -155,17 +160,20 @@ LEVELS = (
 
 
 def _warn_of_levels(problem: Problem) -> None:
-    """Say that columns may add up to each other, by public facts."""
+    """Warn that columns may add up to each other, by public facts."""
     encoding = problem.encoding
     if encoding is None or encoding.schema is None:
         return
     names = [n for n in encoding.columns if n in encoding.schema.categorical]
+    # Indicators of all levels of one column add up to 1. A second column or an
+    # intercept has the same sum.
     if names and len(names) + problem.facts.intercept > 1:
         text = LEVELS.format(columns.list_names(names))
         warnings.warn(text, stacklevel=check.user_stack_level())
 
 
 def _quantile(level: float) -> float:
+    """Return the half-width of an interval, in standard errors."""
     from scipy.special import ndtri
 
     return float(ndtri(0.5 + 0.5 * level))
@@ -186,41 +194,42 @@ def intervals(
     seed: Seed = None,
     progress: bool = True,
 ) -> Intervals:
-    """Fit privately, with confidence intervals that count the privacy noise.
+    """Fit privately, with confidence intervals that include the privacy noise.
 
     Parameters
     ----------
     problem : Problem
-        Records of a built-in loss that is curved or has a kink, on a ball, a box or the
-        whole space, with the minimizer inside.
+        Records of a built-in loss that is curved, or not differentiable at one point.
+        The domain is a ball, a box or the whole space, with the minimizer inside.
     budget : Budget
-        For everything that is returned.
+        Budget of all returned numbers together.
     base : {"objective", "noisy_gd", "normal_equations"}, optional
-        How the estimate is made: objective perturbation; the mean of the tail of noisy
-        gradient descent; or, of squared losses, the noisy normal equations of `AdaSSP`,
-        whose matrix is the curvature. None: the last for them, the second for kinks,
-        else the first.
+        Method of the estimate: objective perturbation, the mean of the last iterates of
+        noisy gradient descent, or, for squared losses only, the noisy normal equations
+        of `AdaSSP`, whose matrix is the curvature. The default is "normal_equations"
+        for squared losses, "noisy_gd" for non-smooth ones, and "objective" for others.
     level : float
-        Of each interval, in (0, 1).
+        Coverage of each interval, in (0, 1).
     share : float, optional
-        Part of the squared gdp that goes to the matrices of the covariance, from 0.01
-        to below 1. None: 0.3 for one matrix, 0.4 for two; of normal equations 0.4, or
-        0.1 if not robust.
+        Part of the squared gdp for the matrices of the covariance, from 0.01 to below
+        1. The default is 0.3 for one matrix and 0.4 for two. For normal equations it is
+        0.4, or 0.1 if not robust.
     robust : bool, optional
-        Whether the variance of scores is measured, not derived from the model. None:
-        where the loss is no likelihood whose curvature or slopes tell it; logistic,
-        absolute and quantile losses are, and normal equations take all errors for
-        equally large. True: intervals cover the minimizer of the population risk even
-        if the model is wrong.
+        Whether the variance of scores (the derivatives of records' losses) is released,
+        not derived from the model. If True, intervals cover the minimizer of the
+        population risk even if the model is wrong. The default is False for logistic,
+        absolute and quantile losses, from whose model it follows, and for normal
+        equations, which assume that all errors have the same variance. For other losses
+        it is True.
     bandwidth : float, optional
-        For losses with a kink: public width of residuals, in which many records lie and
-        the density of residuals hardly changes.
+        Public width of residuals for non-smooth losses. Many records should lie within
+        it, and the density of residuals should hardly change.
     ledger : Ledger or LedgerFile, optional
-        Where the certificate is entered before anything is drawn.
+        Ledger in which the certificate is entered before anything is drawn.
     seed : int or SeedSequence, optional
-        Reproduces a study's run, which is then not releasable.
+        Seed to reproduce a run of a study, which is then not releasable.
     progress : bool
-        Show the seconds so far in a terminal or notebook, until the end.
+        Show the elapsed seconds in a terminal or notebook.
 
     Returns
     -------
@@ -230,10 +239,10 @@ def intervals(
     Raises
     ------
     ValueError
-        If an argument is malformed, the loss or domain is not covered, or the ledger
-        has no room. Never because of what a record holds.
+        If an argument is malformed, the loss or domain is not supported, or the budget
+        exceeds the rest of the ledger. No value of a record is a reason.
     KeyboardInterrupt
-        After Ctrl-C; nothing is returned then.
+        After Ctrl-C, and nothing is returned.
 
     Warns
     -----
@@ -242,9 +251,9 @@ def intervals(
 
     Guarantee
     ---------
-    All that is returned is together (epsilon, delta)-DP under the budget's relation.
-    Coverage is to first order in 1/n: no theorem here says from which n on; the study
-    ``intervals_coverage`` measures it.
+    All returned numbers together are (epsilon, delta)-DP under the budget's relation.
+    The coverage is right to first order in 1/n. No theorem here gives the smallest n,
+    but the study ``intervals_coverage`` measures it.
 
     Examples
     --------
@@ -282,14 +291,18 @@ def intervals(
         base=base, share=share, robust=bool(robust), bandwidth=bandwidth
     )
     plan = plan_intervals(sandwich, problem.facts, budget, clip_rows=problem.clip_rows)
+    # All checks and warnings come before the budget is spent, and use public facts
+    # only.
     plan.recipe.check_private(problem.facts)
     _warn_of_levels(problem)
     warn_if_useless(problem.facts, budget, math.nan)
     certificate = plan.certificate
     if seed is not None:
+        # An empty digest is computed anew, because the certificate has changed.
         certificate = replace(certificate, seeded=True, digest="")
     program = descent.Program(problem, plan.recipe)
-    _ = problem.data  # which records on a cluster refuse, before anything is spent
+    # Records on a cluster raise here, before anything is spent.
+    _ = problem.data
     spend(ledger, certificate)
     try:
         with (
@@ -302,6 +315,7 @@ def intervals(
                 curved, scored = weights(sandwich, problem, theta)
                 curvature = noisy_matrix(problem, curved, plan.curvature, rng)
             else:
+                # The noisy matrix of the fit is also the curvature.
                 curvature, vector = plan.normal.noisy(problem, rng)
                 theta = plan.normal.solve(problem.facts, curvature, vector)
                 means = Means(vector, noisy_square(problem, plan.square_stddev, rng))
@@ -311,26 +325,29 @@ def intervals(
                 scores = noisy_matrix(problem, scored, plan.scores, rng)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
-    found = estimate(plan, problem.facts, theta, curvature, scores, means)
-    diagonal = np.diag(found.covariance)
+    result = estimate(plan, problem.facts, theta, curvature, scores, means)
+    # Noise may leave a variance below 0. Then nothing is known about this coefficient.
+    diagonal = np.diag(result.covariance)
     se = np.sqrt(np.where(diagonal > 0.0, diagonal, math.inf))
     wide = _quantile(level) * se
     answer = Intervals(
-        theta=found.theta,
-        covariance=found.covariance,
+        theta=result.theta,
+        covariance=result.covariance,
         se=se,
-        lower=found.theta - wide,
-        upper=found.theta + wide,
+        lower=result.theta - wide,
+        upper=result.theta + wide,
         level=float(level),
         feature_names=problem.feature_names,
         diagnostics={
-            "least_eigenvalue": found.least_eigenvalue,
+            "least_eigenvalue": result.least_eigenvalue,
             "noise_level": CLEAR * plan.curvature.stddev * math.sqrt(problem.dim),
-            "flags": found.flags,
+            "flags": result.flags,
         },
         certificate=certificate,
     )
-    for flag in found.flags:
-        with suppress(UserWarning):  # an error would lose what is paid for
+    for flag in result.flags:
+        # If warnings are errors, the answer is returned nevertheless, because the
+        # budget is spent.
+        with suppress(UserWarning):
             warnings.warn(FLAGS[flag], stacklevel=check.user_stack_level())
     return answer

@@ -24,6 +24,7 @@ from dpsample.api.release_plan import (
 )
 from dpsample.core import check, pauses
 from dpsample.core.arithmetic import require_arithmetic
+from dpsample.core.renamed import renamed
 from dpsample.core.streams import (
     Seed,
     release_streams,
@@ -36,6 +37,7 @@ from dpsample.privacy import (
     calibrate,
 )
 from dpsample.privacy.certificates.ledger_file import spend
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.privacy.certificates.terms import Calibration, Risk
 from dpsample.privacy.usefulness import warn_if_useless
 from dpsample.problem.problem import Problem
@@ -109,6 +111,7 @@ def _return_at_deadline(deadline: float, draw: Callable[[], Release]) -> Release
     return answers[0]
 
 
+@renamed(work="num_passes")
 @screen.compiles_first(seconds=8.0)
 @pauses.single_threaded_blas()
 @check.unwrap_numpy
@@ -126,7 +129,7 @@ def release(
     max_work: float | None = None,
     deadline: float | None = None,
     constant_time: bool = False,
-    work: int | None = None,
+    num_passes: int | None = None,
     ledger: Ledger | LedgerFile | None = None,
     seed: Seed = None,
     progress: bool = True,
@@ -172,7 +175,7 @@ def release(
         for all records. Nothing is released with a probability below gamma / 10, which
         delta includes. Supported are `Logistic`, `SmoothedHinge`, `Huber` and `Squared`
         losses of dense rows on l2 balls and the whole space, with p = 2.
-    work : int, optional
+    num_passes : int, optional
         Number of passes over the records of a ``constant_time`` draw. The default is
         the smallest number that is proved to suffice. A smaller one raises an error
         before any work.
@@ -250,13 +253,14 @@ def release(
         for name, value in excluded.items():
             if value is not None:
                 check.fail(name, "None with constant_time=True", value)
-        if work is not None:
-            check.integer(1, work=work)
+        if num_passes is not None:
+            check.integer(1, num_passes=num_passes)
         return _release_in_constant_time(
-            problem, budget, options, num_passes=work, ledger=ledger, seed=seed
+            problem, budget, options, num_passes=num_passes, ledger=ledger, seed=seed
         )
-    if work is not None:
-        check.fail("work", "None without constant_time=True", work, "See max_work.")
+    if num_passes is not None:
+        condition = "None without constant_time=True"
+        check.fail("num_passes", condition, num_passes, "See max_work.")
     if deadline is not None:
         check.positive(deadline=deadline, remedy="It is in seconds from the call.")
     plan = plan_release(
@@ -303,7 +307,9 @@ def _release_in_constant_time(
         )
     sampler_plan = constant_time_sampler.new_plan(mechanism, num_passes)
     certificate = mechanism.certificate.with_sampler(
-        sampler=repr(sampler_plan), clip_rows=problem.clip_rows, seeded=seed is not None
+        sampler=MechanismSpec.of(sampler_plan),
+        clip_rows=problem.clip_rows,
+        seeded=seed is not None,
     )
     verify_own(certificate)
     grid = PublicGrid.for_target(mechanism.target(copy.copy(problem)))

@@ -8,15 +8,16 @@ both have a proof, the choice may depend on the records.
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.renamed import RenamedKeys
 from dpsample.core.spec import lazy_property
 from dpsample.core.streams import (
     ReusableGenerator,
@@ -29,10 +30,11 @@ from dpsample.privacy import (
     ExponentialMechanism,
     calibrate,
 )
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.samplers import Localized, Proximal, gaussian_fit
-from dpsample.samplers.chain import RECORDS
+from dpsample.samplers.chain import COUNT
 from dpsample.samplers.errors import (
     FUNCTION_FAILED,
     NoCertificate,
@@ -68,13 +70,6 @@ from dpsample.verification.recomputation import verify_own
 NOT_PRIVATE = "NOT PRIVATE"
 # Maximum number of coefficients. A plan holds a few square matrices of this size.
 MAX_DIM = 10_000
-# Up to this number of expected passes over the records, the rejection sampler is used
-# without a pilot run of the proximal sampler.
-CHEAP_PASSES = 100.0
-# Public seed of the pilot run, see `ReleasePlan.rejection_sampler`.
-PILOT_SEED = 0
-# Expected duration from which the live line also says what would shorten the draw.
-VERY_LONG_SECONDS = 600.0
 SPEED_ADVICE = (
     "a smaller domain, a smaller epsilon, p = 2 or columns of similar scale take less, "
     "max_work= is a public limit"
@@ -85,6 +80,12 @@ ShowProgress = Callable[[str], None]
 
 def _show_nothing(_text: str) -> None:
     pass
+
+
+class RejectionCounts(RenamedKeys):
+    """Numbers of proposals, of candidates among them, and of records that were read."""
+
+    present_keys: ClassVar[Mapping[str, str]] = {"asked": "candidates"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,7 +137,8 @@ class ReleasePlan:
         """
         if self.localization is None:
             return None
-        prepared = self.localization.prepare(streams(PILOT_SEED, 1)[0])
+        # Public seed of the pilot run, see `ReleasePlan.rejection_sampler`.
+        prepared = self.localization.prepare(streams(0, 1)[0])
         if prepared.is_practical or not self.has_proximal_proof:
             return prepared
         return None
@@ -154,7 +156,9 @@ class ReleasePlan:
         if self.rejection_sampler is None:
             return False
         is_only_way = not self.has_proximal_proof
-        return is_only_way or self.rejection_sampler.expected_passes <= CHEAP_PASSES
+        # Up to this number of expected passes over the records, the rejection sampler
+        # is used without a pilot run of the proximal sampler.
+        return is_only_way or self.rejection_sampler.expected_passes <= 100.0
 
     @lazy_property
     def reduced_target(self) -> ReducedTarget:
@@ -171,7 +175,7 @@ class ReleasePlan:
         """Metrics and start of the proximal sampler."""
         sampler = self.sampler if isinstance(self.sampler, Proximal) else Proximal()
         target = self.target
-        if metric.is_flat(target.problem.domain, target.dim):
+        if metric.is_flat(target.domain, target.dim):
             target = self.reduced_target.target
         return ProximalSetting.from_sampler(sampler, target)
 
@@ -214,7 +218,7 @@ class ReleasePlan:
                 notes = {
                     "method": "rejection",
                     **rejection.settings,
-                    "counts": counts,
+                    "counts": RejectionCounts(counts),
                     "decisions": "exact" if is_exact else "doubles",
                 }
                 return self.grid.round(theta), notes
@@ -290,7 +294,7 @@ class ReleasePlan:
             seconds_left = (num_steps / done - 1.0) * (time.perf_counter() - begin)
             left = _describe_duration(seconds_left)
             show(f"{NOT_PRIVATE}: {done} of {num_steps} steps, {left} left")
-            if state.counts[RECORDS] > max_records:
+            if state.counts[COUNT.records] > max_records:
                 raise WorkLimitError
 
         state = chain.init()
@@ -320,7 +324,8 @@ def _describe_duration(seconds: float) -> str:
     for unit_seconds, unit in ((3e7, "years"), (86400.0, "days"), (3600.0, "hours")):
         if seconds > 3.0 * unit_seconds:
             return f"about {seconds / unit_seconds:.2g} {unit} of work: {SPEED_ADVICE}"
-    advice = f": {SPEED_ADVICE}" if seconds > VERY_LONG_SECONDS else ""
+    # Expected duration from which the live line also says what would shorten the draw.
+    advice = f": {SPEED_ADVICE}" if seconds > 600.0 else ""
     return f"about {seconds:.2g} s of work{advice}"
 
 
@@ -390,7 +395,7 @@ def plan_release(
     grid = PublicGrid.for_target(target)
     error_bound = exact_rejection.floating_bound(target, grid, mechanism.gamma)
     certificate = mechanism.certificate.with_sampler(
-        sampler=repr(sampler),
+        sampler=MechanismSpec.of(sampler),
         clip_rows=problem.clip_rows,
         max_work=None if math.isinf(max_passes) else max_passes,
         has_deadline=has_deadline,

@@ -1,8 +1,10 @@
-"""The verb for Monte Carlo studies: independent runs of another verb, in threads.
+"""Independent runs of `minimize`, `release` or `sample` in threads, for studies.
 
-What depends on public facts is made once, what depends on the records once for each set
-of records. Runs of one set of records are drawn in blocks, by compiled code if they can
-be. A block's size can change no draw.
+The plan of a run depends on public facts only and is computed once for all runs. What
+depends on the records is computed once for each set of records. Runs that share their
+records form blocks. A thread draws a block in one call of compiled code where that is
+possible. The size of a block cannot change a draw, because each run has its own stream
+of random numbers.
 """
 
 import inspect
@@ -22,6 +24,7 @@ from dpsample.api.release_plan import plan_release
 from dpsample.api.sample import sample
 from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array, Values
+from dpsample.core.renamed import rename_options
 from dpsample.core.streams import Children, Seed, seed_sequence, streams
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
@@ -34,33 +37,32 @@ from dpsample.targets.gibbs import Gibbs
 Seeds = Sequence[np.random.SeedSequence]
 # Records of one run, a function of a stream: features, response and perhaps an offset.
 Records = Callable[[np.random.Generator], tuple[Any, ...]]
-# One theta for each seed, and what is proved of it.
+# One theta for each seed, and the certificate that all of them share.
 Answer = tuple[Array, Certificate | EventCertificate | None]
 Runs = Callable[[Seeds], Answer]
 Evaluate = Callable[[Array], ArrayLike] | Problem
-# Parameters of the verbs that replicate sets itself.
-RESERVED = ("seed", "threads", "progress", "checkpoint", "evaluation")
-# Those of release that watch a single call.
-WATCHED = {"deadline", "constant_time", "work", "ledger"}
-BLOCK = 512  # runs of a task, at most
-# Child of a run's seed that draws its records: verbs take the first ones.
+# Options of `release` that observe or limit a single call. A release with one of them
+# is drawn alone, not in a block.
+WATCHED = {"deadline", "constant_time", "num_passes", "ledger"}
+# Number of the child of a run's seed from which its records are drawn. The repeated
+# function spawns children 0, 1, ..., so a large number cannot collide with them.
 RECORDS_STREAM = 2**31
 INTERRUPTED = "replicate was interrupted. No replicate is returned."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Replicates:
-    """What independent runs found. None of it is releasable.
+    """Results of independent runs, none of which is releasable.
 
     Attributes
     ----------
     thetas : array of shape (num_replicates, dim)
-        One row per run; of `sample`, shape (num_replicates, chain, draw, dim).
+        One row per run. For `sample` the shape is (num_replicates, chain, draw, dim).
     certificate : Certificate, EventCertificate or None
-        The one that all runs share; it says that they are seeded. None without a
-        budget, and for `sample`.
+        The certificate that all runs share, which says that they are seeded. It is
+        None without a budget, and for `sample`.
     values : array of shape (num_replicates, ...) or None
-        What ``evaluate`` gave for each theta.
+        Values of ``evaluate`` at each theta.
     seed : int
         Entropy of the root from which the runs' seeds were spawned.
     """
@@ -112,35 +114,37 @@ def replicate(
 ) -> Replicates:
     """Run `minimize`, `release` or `sample` many times, in threads.
 
-    Run i is the verb with the i-th child of the root seed,
+    Run i calls the function with the i-th child of the root seed,
     ``np.random.SeedSequence(seed).spawn(num_replicates)[i]``, so neither the number of
     threads nor the number of replicates can change it. For `minimize`, noise is
-    calibrated and checked once; kernels release the interpreter lock.
+    calibrated and checked once. Compiled code runs without the interpreter lock, so
+    threads run at the same time.
 
     Parameters
     ----------
     verb : {dps.minimize, dps.release, dps.sample}
-        What is repeated.
+        Function that is repeated.
     *arguments, **options
-        Of the verb. Every replicate of `sample` runs its chains one after the other.
+        Arguments of this function. Every replicate of `sample` runs its chains
+        one after the other.
     num_replicates : int
         Number of runs.
     seed : int, SeedSequence or sequence of SeedSequence, optional
-        Root of the seeds, or one for each run; None for fresh entropy, which
+        Root of the seeds, or one seed for each run. None takes fresh entropy, which
         `Replicates.seed` records.
     threads : int, optional
         Number of threads; by default the number of processors.
     evaluate : Problem or callable, optional
-        Its risk, or ``evaluate(theta)``, is recorded for each theta. A problem has
-        the columns of the one that is minimized or drawn from. A callable is
-        called in the calling thread, in the order of the runs.
+        The risk of this problem, or ``evaluate(theta)``, is recorded for each theta. A
+        problem must have the columns of the one that is minimized or drawn from. A
+        callable is called in the calling thread, in the order of the runs.
     data : callable, optional
-        Draws fresh records for each run: ``data(rng)`` returns what
-        `Problem.with_records` takes, within the bounds of the problem, whose own
-        records are not used then. ``rng`` is a stream of the run's own; calls come
-        from all threads.
+        Function that draws fresh records for each run. ``data(rng)`` returns the
+        arguments of `Problem.with_records`, within the bounds of the problem, whose
+        own records are not used then. Each run has its own stream ``rng``, and calls
+        come from all threads.
     progress : bool
-        Show the runs done in a terminal or notebook, until the end.
+        Show the number of finished runs in a terminal or notebook.
 
     Returns
     -------
@@ -151,14 +155,14 @@ def replicate(
     Raises
     ------
     ValueError
-        If an argument is malformed, here or in the verb.
+        If an argument is malformed, here or in the repeated function.
     KeyboardInterrupt
-        After Ctrl-C; nothing is returned then.
+        After Ctrl-C, and nothing is returned.
 
     Notes
     -----
-    **Guarantee.** None: every run is seeded, and the certificate is about one run. To
-    publish one answer, call the verb without a seed.
+    **Guarantee.** There is none, because every run is seeded, and the certificate is
+    about one run. To publish one answer, call the repeated function without a seed.
 
     Examples
     --------
@@ -183,49 +187,54 @@ def replicate(
     if options.get("max_seconds") is not None:
         remedy = "Choose num_draws: the lengths of replicates must not differ."
         check.fail("max_seconds", "left out", options["max_seconds"], remedy)
-    for name in RESERVED:
+    # `replicate` itself sets these parameters of the functions that it calls.
+    for name in ("seed", "threads", "progress", "checkpoint", "evaluation"):
         if name in options:
             check.fail(name, "left to replicate", options[name])
     if not (data is None or callable(data)):
         check.fail("data", "None or a callable", data)
     seeds = _seeds(seed, num_replicates)
+    # A warning about a former name must show the caller's line. Level 1 is this
+    # function, level 2 its decorator, and level 3 the caller.
+    options = rename_options(verb, options, stacklevel=3)
     runs = _runs(verb, arguments, options, data)
     risks = evaluate if isinstance(evaluate, Problem) else None
     if risks is not None:
         _check_columns(risks, *arguments, **options)
     title = f"replicates of {verb.__name__}"
     with screen.counter(title, "runs", num_replicates, is_wanted=progress) as on_done:
-        found = _run(runs, seeds, risks, threads or os.cpu_count() or 1, on_done)
-    thetas, values = np.concatenate([theta for (theta, _), _ in found]), None
+        results = _run(runs, seeds, risks, threads or os.cpu_count() or 1, on_done)
+    thetas, values = np.concatenate([theta for (theta, _), _ in results]), None
     if risks is not None:
-        values = np.concatenate([value for _, value in found])
+        values = np.concatenate([value for _, value in results])
     elif callable(evaluate):
         values = _along_last(evaluate, thetas)
-    certificate = found[0][0][1]
+    certificate = results[0][0][1]
     return Replicates(
         thetas=thetas, certificate=certificate, values=values, seed=seeds[0].entropy
     )
 
 
 def _check_columns(
-    evaluate: Problem, given: object = None, *_: object, **options: object
+    evaluate: Problem, first_argument: object = None, *_: object, **options: object
 ) -> None:
-    """Refuse records of other columns than those of the problem or target."""
-    first = options.get("problem", options.get("target", given))
+    """Raise unless ``evaluate`` has the columns of the problem or target."""
+    first = options.get("problem", options.get("target", first_argument))
     problem = getattr(first, "problem", first)
-    if isinstance(problem, Problem):  # else the verb says what is wrong with it
+    # Another type is an error that the repeated function reports itself.
+    if isinstance(problem, Problem):
         columns.require_same("evaluate", evaluate.feature_names, problem.feature_names)
 
 
-def _seeds(given: Seed | Seeds, number: int) -> Seeds:
-    """One seed for each run."""
-    if not isinstance(given, Sequence):
-        return Children(seed_sequence(given), range(number))
-    if len(given) != number:
-        check.fail("seed", f"one or {number}, as many as runs", f"{len(given)}")
-    for seed in given:
+def _seeds(seed_argument: Seed | Seeds, number: int) -> Seeds:
+    """Return one seed for each run."""
+    if not isinstance(seed_argument, Sequence):
+        return Children(seed_sequence(seed_argument), range(number))
+    if len(seed_argument) != number:
+        check.fail("seed", f"one or {number}, as many as runs", f"{len(seed_argument)}")
+    for seed in seed_argument:
         check.instance(np.random.SeedSequence, seed=seed)
-    return [seed_sequence(seed) for seed in given]
+    return [seed_sequence(seed) for seed in seed_argument]
 
 
 def _runs(
@@ -234,38 +243,38 @@ def _runs(
     options: dict[str, Any],
     data: Records | None,
 ) -> Runs:
-    """Return runs of the verb as a function of their seeds."""
-    if not any(verb is each for each in (minimize, release, sample)):
+    """Return a function that takes seeds and makes one run for each of them."""
+    if not any(verb is function for function in (minimize, release, sample)):
         check.fail("verb", "one of dps.minimize, dps.release, dps.sample", verb)
     try:
-        given = inspect.signature(verb).bind(*arguments, **options)
+        bound = inspect.signature(verb).bind(*arguments, **options)
     except TypeError as error:
         check.fail("arguments", f"those of {verb.__name__}", str(error))
     if verb is minimize:
-        return _minimizations(data, **given.arguments)
-    if verb is release and not WATCHED & given.arguments.keys():
-        given.apply_defaults()
-        return _releases(data, given.arguments)
+        return _minimizations(data, **bound.arguments)
+    if verb is release and not WATCHED & bound.arguments.keys():
+        bound.apply_defaults()
+        return _releases(data, bound.arguments)
 
     def run(seeds: Seeds) -> Answer:
         answers = []
         for seed in seeds:
             pauses.notify_listeners()
-            answers.append(_one(verb, data, seed, dict(given.arguments)))
+            answers.append(_one(verb, data, seed, dict(bound.arguments)))
         return np.array([theta for theta, _ in answers]), answers[0][1]
 
     return run
 
 
 def _fresh(problem: Problem, data: Records, seed: np.random.SeedSequence) -> Problem:
-    """Problem with the records of one run."""
+    """Return the problem with the records of one run."""
     key = (*seed.spawn_key, RECORDS_STREAM)
     child = np.random.SeedSequence(seed.entropy, spawn_key=key)
-    made: object = data(np.random.Generator(np.random.PCG64DXSM(child)))
-    if not (isinstance(made, tuple) and len(made) in (2, 3)):
+    records: object = data(np.random.Generator(np.random.PCG64DXSM(child)))
+    if not (isinstance(records, tuple) and len(records) in (2, 3)):
         condition = "a function that returns features, response and perhaps an offset"
-        check.fail("data", condition, check.describe(made))
-    return problem.with_records(*made)
+        check.fail("data", condition, check.describe(records))
+    return problem.with_records(*records)
 
 
 def _minimizations(
@@ -281,35 +290,38 @@ def _minimizations(
         problem, optimizer, budget, calibration, seeded=True
     )
 
-    def heard(_done: int) -> None:
+    def report_progress(_done: int) -> None:
         pauses.notify_listeners()
 
     def run(seeds: Seeds) -> Answer:
-        found, program = [], plan.program
+        thetas, program = [], plan.program
         for seed in seeds:
             spend(ledger, plan.certificate)
             if data is not None:
                 program = Program(_fresh(problem, data, seed), program.recipe)
-            found.append(program.run(streams(seed, 1)[0], on_chunk=heard).theta)
-        return np.array(found), plan.certificate
+            thetas.append(
+                program.run(streams(seed, 1)[0], on_chunk=report_progress).theta
+            )
+        return np.array(thetas), plan.certificate
 
     return run
 
 
-def _releases(data: Records | None, given: dict[str, Any]) -> Runs:
-    problem = given["problem"]
+def _releases(data: Records | None, arguments: dict[str, Any]) -> Runs:
+    problem = arguments["problem"]
     others = WATCHED | {"seed", "progress"}
-    options = {k: v for k, v in given.items() if k not in others}
+    options = {k: v for k, v in arguments.items() if k not in others}
     plan = plan_release(seeded=True, **options)
 
     def run(seeds: Seeds) -> Answer:
         if data is None:
+            # All draws share the work that depends on the records.
             return plan.draw_many(seeds), plan.certificate
-        found = [
+        thetas = [
             plan.with_records(_fresh(problem, data, seed)).draw_many([seed])
             for seed in seeds
         ]
-        return np.concatenate(found), plan.certificate
+        return np.concatenate(thetas), plan.certificate
 
     return run
 
@@ -318,19 +330,19 @@ def _one(
     verb: Callable[..., object],
     data: Records | None,
     seed: np.random.SeedSequence,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
 ) -> Answer:
-    """Return the verb's own answer for one seed."""
+    """Call `release` or `sample` itself with one seed."""
     if verb is release:
         if data is not None:
-            given["problem"] = _fresh(given["problem"], data, seed)
-        answer = release(**given, seed=seed, progress=False)
+            arguments["problem"] = _fresh(arguments["problem"], data, seed)
+        answer = release(**arguments, seed=seed, progress=False)
         return answer.theta, answer.certificate
-    if data is not None and isinstance(target := given["target"], Gibbs):
+    if data is not None and isinstance(target := arguments["target"], Gibbs):
         fresh = _fresh(target.problem, data, seed)
         numbers = {"k": target.k, "mu": target.mu, "regularizer": target.regularizer}
-        given["target"] = Gibbs(fresh, **numbers)  # type: ignore[arg-type]
-    draws = sample(**given, seed=seed, threads=1, progress=False)
+        arguments["target"] = Gibbs(fresh, **numbers)  # type: ignore[arg-type]
+    draws = sample(**arguments, seed=seed, threads=1, progress=False)
     return draws.posterior["theta"].to_numpy(), None
 
 
@@ -341,8 +353,10 @@ def _run(
     threads: int,
     on_done: Callable[[int], None],
 ) -> list[tuple[Answer, Array]]:
-    """Answers and risks in the order of the seeds; the first failure ends all."""
-    size = max(1, min(BLOCK, len(seeds) // (8 * threads)))
+    """Return answers and risks in the order of the seeds. One failure ends all runs."""
+    # Eight tasks for each thread, so that none waits long for the last one. A task
+    # has at most 512 runs, because progress is reported between tasks.
+    size = max(1, min(512, len(seeds) // (8 * threads)))
     blocks = [seeds[i : i + size] for i in range(0, len(seeds), size)]
 
     def one(block: Seeds) -> tuple[Answer, Array]:
@@ -352,8 +366,8 @@ def _run(
         flat = answer[0].reshape(-1, answer[0].shape[-1])
         return answer, risks._risks(flat).reshape(answer[0].shape[:-1])
 
-    def on_results(found: list[tuple[Answer, Array]]) -> None:
-        on_done(sum(len(thetas) for (thetas, _), _ in found))
+    def on_results(results: list[tuple[Answer, Array]]) -> None:
+        on_done(sum(len(thetas) for (thetas, _), _ in results))
 
     try:
         return pauses.run_in_threads(one, ((b,) for b in blocks), threads, on_results)
@@ -362,11 +376,11 @@ def _run(
 
 
 def _along_last(function: Callable[[Array], ArrayLike], thetas: Array) -> Array:
-    """Values of a function of vectors on the last axis."""
+    """Return the values of a function of vectors, which are on the last axis."""
     flat = thetas.reshape(-1, thetas.shape[-1])
-    found = [function(theta) for theta in flat]
+    values_of_rows = [function(theta) for theta in flat]
     try:
-        values = np.array(found, dtype=np.float64)
+        values = np.array(values_of_rows, dtype=np.float64)
     except (TypeError, ValueError) as error:
         check.fail("evaluate", "a function that returns numbers", str(error))
     return values.reshape((*thetas.shape[:-1], *values.shape[1:]))

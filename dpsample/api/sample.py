@@ -1,4 +1,4 @@
-"""The verb for studies: many draws from a Gibbs target, none of them releasable."""
+"""The function for studies: many draws from a target, none of them releasable."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from dpsample.core import check as checks
 from dpsample.core import files, pauses
 from dpsample.core.arithmetic import arithmetic
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.renamed import text_with_former_names
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.problem.storage import MemoryStorage
 from dpsample.running import chains
 from dpsample.running import draws as packing
 from dpsample.running import progress as screen
 from dpsample.running.chains import TimeLimit
-from dpsample.running.checkpoint import identity_of
+from dpsample.running.checkpoint import Progress, identity_of
 from dpsample.running.convergence import (
     Convergence,
     RunFacts,
@@ -33,11 +34,13 @@ from dpsample.running.convergence import (
     superchains,
 )
 from dpsample.samplers import Sampler
-from dpsample.samplers.chain import ENERGY, Prepared, Settings
+from dpsample.samplers.chain import STAT, Prepared, Settings
 from dpsample.samplers.choice import SamplerChoice, choose
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.proximal.proximal import PreparedProximal, start_bound
+from dpsample.samplers.sampler import TARGETS
 from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 from dpsample.targets.reduced import (
     ReducedTarget,
     has_equalities,
@@ -58,7 +61,7 @@ LIMIT_REMEDY = (
 @pauses.single_threaded_blas()
 @checks.unwrap_numpy
 def sample(
-    target: Gibbs,
+    target: GibbsTarget,
     *,
     sampler: Sampler | Literal["auto"] = "auto",
     num_draws: int = 1000,
@@ -73,11 +76,11 @@ def sample(
     check: bool = True,
     max_seconds: float | None = None,
 ) -> DataTree:
-    r"""Draw many times from a Gibbs target. Not releasable.
+    r"""Draw many times from a target. Not releasable.
 
     Parameters
     ----------
-    target : Gibbs
+    target : Gibbs or Density
         The density :math:`e^{-k(F + \mu r)}` on its domain.
     sampler : "auto" or Sampler
         Any sampler of `dpsample.samplers`; "auto" chooses one by dimension, number of
@@ -160,7 +163,7 @@ def sample(
     >>> draws.posterior["theta"].shape, bool(draws.attrs["releasable"])
     ((4, 50, 2), False)
     """
-    checks.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
+    checks.instance(GibbsTarget, target=target, remedy=TARGETS)
     checks.integer(1, num_draws=num_draws, num_chains=num_chains)
     checks.array_sides(num_draws=num_draws, num_chains=num_chains, dim=target.dim)
     checks.instance(bool, progress=progress, check=check)
@@ -176,33 +179,37 @@ def sample(
     if max_seconds is not None:
         checks.positive(max_seconds=max_seconds, remedy=LIMIT_REMEDY)
     limit = TimeLimit(max_seconds)
-    given = _given_starts(target, init, num_chains)
+    given_starts = _given_starts(target, init, num_chains)
     reduced = _reduce_if_flat(target)
     inner = target if reduced is None else reduced.target
     if reduced is not None:
-        given = [inner.problem.domain.project(v) for v in map(reduced.drop, given)]
+        given_starts = [
+            inner.domain.project(v) for v in map(reduced.drop, given_starts)
+        ]
     root = seed_sequence(seed)
     pilot_stream, *others = streams(root, 2 * num_chains + 1)
     chain_streams, trial_streams = others[:num_chains], others[num_chains:]
     with _until(limit, max_seconds):
-        chosen, reason, prepared = _choose(inner, sampler, pilot_stream)
-    if given:
-        prepared = _begun(inner, prepared, given)
+        method, reason, prepared = _choose(inner, sampler, pilot_stream)
+    if given_starts:
+        prepared = _begun(inner, prepared, given_starts)
     warmup = prepared.num_warmup if num_warmup is None else num_warmup
     trial = None if target_ess is None else TrialRun(target_ess, num_draws)
     entropy = root.generate_state(4)
-    groups = superchains(num_chains) if not given else groups_of(given)
+    groups = superchains(num_chains) if not given_starts else groups_of(given_starts)
 
     def run_chains(
         title: str, streams: list[np.random.Generator], num_draws: int, **options: Any
     ) -> chains.Chains:
         interrupts.is_raised = True
         with _until(limit, max_seconds):
-            starts = given or _starts(prepared, streams, groups)
+            starts = given_starts or _starts(prepared, streams, groups)
         identity = ""
         if options.get("checkpoint") is not None:  # it reads all records
             numbers = (*prepared.numbers(), *starts, *entropy)
-            identity = identity_of(repr(chosen), *numbers)
+            # Checkpoints of an earlier version hold a hash of the former names.
+            name = text_with_former_names(type(method), repr(method))
+            identity = identity_of(name, *numbers)
         with _display(progress, title, warmup) as on_progress:
             interrupts.is_raised = False  # from now on Ctrl-C keeps what was drawn
             return chains.run(
@@ -227,11 +234,11 @@ def sample(
     if libraries is not None:
         libraries.start()
     with pauses.hold_interrupts() as interrupts:
-        title, is_needed = f"{chosen!r}: {reason}", True
+        title, is_needed = f"{method!r}: {reason}", True
         if trial is not None:
             half = limit.halfway()
             run = run_chains(
-                f"{chosen!r}: how many draws?",
+                f"{method!r}: how many draws?",
                 trial_streams,
                 num_draws,
                 extend=lambda draws: trial(moving(draws)),
@@ -253,12 +260,14 @@ def sample(
             )
         if run.is_out_of_time and is_needed:
             _report_limit(max_seconds, run, num_draws, warmup, checkpoint is not None)
-        verdict, facts = None, _facts(inner, chosen, prepared, sampler)
+        verdict, facts = None, _facts(inner, method, prepared, sampler)
         draws = run.draws if reduced is None else reduced.lift(run.draws)
         size: dict[str, float | bool] = {}
         if trial is not None:
             size["target_ess"] = trial.target_size
-        try:  # of a million draws it takes seconds: Ctrl-C ends it, and keeps the draws
+        # Statistics of a million draws take seconds. Ctrl-C ends them, and the draws
+        # are returned nevertheless.
+        try:
             interrupts.is_raised = True
             is_interrupted = bool(interrupts)
             if libraries is not None:
@@ -266,9 +275,9 @@ def sample(
             if not is_interrupted:
                 packing.fill_energies(inner, run.draws, run.stats)
             if check and not is_interrupted:
-                names = target.problem.feature_names
+                names = target.feature_names
                 verdict = Convergence.judge(draws, names, groups)
-                facts.warn_of_tails(repr(chosen))
+                facts.warn_of_tails(repr(method))
                 if not facts.is_independent:
                     forgets = not verdict.is_nested
                     verdict.warn(facts.remedy(forgets_starts=forgets))
@@ -279,19 +288,19 @@ def sample(
             is_interrupted = True
         interrupts.is_raised = False
         if reduced is not None:
-            run.stats[..., ENERGY] += reduced.shift
+            run.stats[..., STAT.energy] += reduced.shift
         tree = packing.to_datatree(
             draws,
             packing.name_statistics(
                 run.stats, step_size=prepared.settings.get("step_size")
             ),
-            coefficients=target.problem.feature_names,
+            coefficients=target.feature_names,
             constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
             attributes={
-                "sampler": repr(chosen),
+                "sampler": repr(method),
                 "sampler_reason": reason,
-                "exactness": chosen.exactness,
-                "is_reversible": chosen.is_reversible,
+                "exactness": method.exactness,
+                "is_reversible": method.is_reversible,
                 "target": repr(target),
                 "seed": f"{root.entropy}"
                 + (f", spawn_key={root.spawn_key}" if root.spawn_key else ""),
@@ -309,13 +318,15 @@ def sample(
     return tree if groups is None else _with_superchains(tree, groups)
 
 
-def _begun(target: Gibbs, prepared: Any, starts: list[Array]) -> Any:
+def _begun(target: GibbsTarget, prepared: Any, starts: list[Array]) -> Any:
     """Return the chain with what is proved of it from the caller's starts."""
     if isinstance(prepared, PreparedProximal):
         metric = prepared.metric
-        bound = max(start_bound(target, metric, start) for start in starts)
+        gibbs: Any = target
+        bound = max(start_bound(gibbs, metric, start) for start in starts)
         return dataclasses.replace(prepared, start_bound=bound)
-    if "bias_bound" in prepared.settings:  # of the chain's own start
+    # The bound is for a start that the sampler chose, not for another one.
+    if "bias_bound" in prepared.settings:
         rest = dict(prepared.settings)
         del rest["bias_bound"]
         return dataclasses.replace(prepared, settings=rest)
@@ -343,12 +354,12 @@ def _load_libraries() -> None:
     import xarray  # noqa: F401
 
 
-def _reduce_if_flat(target: Gibbs) -> ReducedTarget | None:
+def _reduce_if_flat(target: GibbsTarget) -> ReducedTarget | None:
     """Target in free coordinates, if the domain has equalities or is large.
 
     In the coordinates of a large polytope its facets are at similar distances.
     """
-    if not target.problem.domain.has_round_coordinates:
+    if not target.domain.has_round_coordinates:
         return None
     reason, is_flat = reduction_obstacle(target), has_equalities(target)
     # A regularizer measures distances in the domain's own coordinates.
@@ -359,7 +370,9 @@ def _reduce_if_flat(target: Gibbs) -> ReducedTarget | None:
     return reduce(target)
 
 
-def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> SamplerChoice:
+def _choose(
+    target: GibbsTarget, sampler: object, rng: np.random.Generator
+) -> SamplerChoice:
     """Sampler, the reason for it and its chain, after a look at what was given."""
     if isinstance(sampler, str) and sampler == "auto":
         return choose(target)
@@ -370,26 +383,30 @@ def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> Sampler
     if not isinstance(sampler, Sampler):
         remedy = 'Use "auto", or a sampler such as dps.samplers.MALA().'
         checks.fail("sampler", "a Sampler", checks.describe(sampler), remedy)
+    # Samplers that read records have no use for what is left of a density without them.
+    if target.num_records == 0:
+        sampler.require(target)
     return SamplerChoice(sampler, "chosen by the caller", sampler.prepare(target, rng))
 
 
 def _facts(
-    target: Gibbs, sampler_used: Sampler, prepared: Prepared, sampler: object
+    target: GibbsTarget, sampler_used: Sampler, prepared: Prepared, sampler: object
 ) -> RunFacts:
     """Facts that decide which remedies make sense."""
     return RunFacts(
         is_independent=sampler_used.exactness == "iid",
         is_automatic=isinstance(sampler, str),
         has_loss=_has_loss(target),
-        is_bounded=not target.problem.domain.is_whole_space,
+        is_bounded=not target.domain.is_whole_space,
         has_settled=bool(prepared.settings.get("has_settled", True)),
         reaches_tails=bool(prepared.settings.get("reaches_tails", True)),
     )
 
 
-def _has_loss(target: Gibbs) -> bool:
+def _has_loss(target: GibbsTarget) -> bool:
     """Return whether the energy depends on the records: a feature is not zero."""
-    if not isinstance(target.storage, MemoryStorage):
+    # What a user's function depends on is not known.
+    if not isinstance(target, Gibbs) or not isinstance(target.storage, MemoryStorage):
         return True
     dense, values = target.data.dense, target.data.values
     return bool(dense[:1].any() or dense.any() or values.any())
@@ -474,9 +491,9 @@ def _starts(
 
 
 def _given_starts(
-    target: Gibbs, init: ArrayLike | None, num_chains: int
+    target: GibbsTarget, init: ArrayLike | None, num_chains: int
 ) -> list[Array]:
-    """Where the caller wants chains to start; empty if it does not say."""
+    """Return the starts of chains that the caller chose, or an empty list."""
     if init is None:
         return []
     shape = (num_chains, target.dim)
@@ -485,14 +502,14 @@ def _given_starts(
         starts = np.tile(checks.array("init", init, shape=shape[1:]), (num_chains, 1))
     starts = checks.array("init", starts, shape=shape)
     for start in starts:
-        if not target.problem.domain.contains(start):
+        if not target.domain.contains(start):
             checks.fail("init", "inside the domain", start, "Use domain.project(init).")
     return list(starts)
 
 
 def _display(
     is_wanted: bool, title: str, num_warmup: int
-) -> AbstractContextManager[chains.Progress | None]:
+) -> AbstractContextManager[Progress | None]:
     if is_wanted and screen.is_shown():
         return screen.lines(title, num_warmup)
     return nullcontext()

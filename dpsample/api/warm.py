@@ -1,4 +1,10 @@
-"""Compile kernels ahead, so that later processes only load them."""
+"""Compilation ahead of use, so that later processes load compiled code from the cache.
+
+Numba compiles a kernel when it is called with new types. So each part of this module
+calls some functions on tiny problems, for the sake of compiling only. Types do not
+depend on numbers of records or coefficients, but on the loss, the domain, whether rows
+are sparse, and whether random numbers come from a seed or from secret bits.
+"""
 
 import subprocess
 import sys
@@ -17,7 +23,12 @@ from dpsample.api.minimize import minimize
 from dpsample.api.release import release
 from dpsample.api.sample import sample
 from dpsample.core.streams import release_streams
-from dpsample.numerics.ranked import transformed_size, verdicts
+from dpsample.numerics.r_hat_and_ess import (
+    effective_share,
+    largest_r_hat,
+    plain_sizes,
+    verdicts,
+)
 from dpsample.privacy import (
     AllocatedGaussianEvent,
     Budget,
@@ -32,8 +43,10 @@ from dpsample.samplers.proximal.proximal import Pilot, start_bound
 from dpsample.samplers.proximal.screened import MIN_RECORDS
 from dpsample.targets.gibbs import Gibbs
 
+# Name of a part, and the function that compiles it.
 Part = tuple[str, Callable[[], None]]
 
+# Number of coefficients of most problems here.
 DIM = 4
 LOGISTIC = losses.Logistic()
 LOSSES = tuple(kind() for kind in losses.BUILT_IN.values())
@@ -45,7 +58,8 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "DPSGD": {"sampling_rate": 0.5, "num_steps": 2},
     "NoisyMirrorDescent": {"p": 1.5, "distance": 1.0},
 }
-# Records of a usual problem: with fewer an answer is useless, which is a warning.
+# Number of records of a usual problem. With fewer, the noise would exceed the answer,
+# which is a warning.
 NUM_RECORDS = 1000
 POLYTOPE = domains.Polytope(np.vstack([np.eye(DIM), -np.eye(DIM)]), np.ones(2 * DIM))
 MATRICES = domains.SchattenBall(1.0, p=1.0, shape=(2, 2))
@@ -73,7 +87,7 @@ def make(
     is_sparse: bool = False,
     num_records: int = 3,
 ) -> Gibbs:
-    """Target of three records, or more."""
+    """Return a target of some random records in the unit ball."""
     rows: Any = np.random.default_rng(0).standard_normal((num_records, dim))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     if is_sparse:
@@ -92,7 +106,7 @@ def make(
 
 
 def piece_targets() -> Iterator[tuple[str, Gibbs]]:
-    """Small targets that use every built-in piece between them."""
+    """Yield small targets that together use every built-in loss, domain and so on."""
     for loss in LOSSES:
         yield f"loss {loss.name}", make(loss, BALL)
     for domain in DOMAINS:
@@ -107,14 +121,14 @@ def piece_targets() -> Iterator[tuple[str, Gibbs]]:
 
 
 def public_samplers() -> list[type[Sampler]]:
-    """Every sampler of the package; each works without an argument."""
+    """Return every public sampler class. Each can be built without an argument."""
     public = [getattr(samplers, name) for name in samplers.__all__]
     classes = [c for c in public if isinstance(c, type) and issubclass(c, Sampler)]
     return [c for c in classes if c is not Sampler]
 
 
 def sampler_targets() -> list[Gibbs]:
-    """Small targets of which every sampler supports one, and what makes them differ."""
+    """Return small targets of different kinds. Every sampler supports one of them."""
     return [
         make(LOGISTIC, BALL),
         make(losses.Hinge(), domains.Box(-1.0, 1.0)),
@@ -132,11 +146,11 @@ def warm(
     processes: int = 1,
     is_whole: bool = False,
 ) -> int:
-    """Run what people use for a moment, or all there is; return the number of parts.
+    """Compile the usual functions, or all, and return the number of parts.
 
-    ``on_progress`` gets the name of each part before this process compiles it, and the
-    number of parts that nobody has begun. With 2 or more ``processes``, a second one
-    takes parts from the other end of the list until they meet.
+    ``on_progress`` receives the name of each part before this process compiles it, and
+    the number of parts that no process has begun. With 2 or more ``processes``, a
+    second one takes parts from the other end of the list until they meet.
     """
     with TemporaryDirectory() as claims:
         options = f"backwards=True, is_whole={is_whole}"
@@ -146,16 +160,19 @@ def warm(
         with second or nullcontext():
             count = share(claims, on_progress, is_whole=is_whole)
     if second is not None and second.returncode != 0:
-        with TemporaryDirectory() as claims:  # it left parts behind, nobody knows which
+        # The second process failed, and its claims do not show which parts it compiled.
+        # All parts run again. Those that are in the cache take no time.
+        with TemporaryDirectory() as claims:
             share(claims, on_progress, is_whole=is_whole)
     return count
 
 
 def parts(*, is_whole: bool = False) -> list[Part]:
-    """Return what is compiled: the longest first, the shortest where two meet.
+    """Return the parts in an order that suits two processes.
 
-    Usual are the top-level functions with their defaults and each loss, on a ball. The
-    rest compiles when it is first used.
+    Each process begins at one end. Long parts are at the ends and short ones in the
+    middle, so that both finish at about the same time. The usual parts are the
+    top-level functions with their defaults, and each loss on a ball.
     """
     usual: list[Part] = [
         ("release of a non-smooth loss", partial(_usual_release, losses.Hinge())),
@@ -189,7 +206,11 @@ def share(
     backwards: bool = False,
     is_whole: bool = False,
 ) -> int:
-    """Run the parts that nobody has claimed by a file of their number; count all."""
+    """Run the parts that no process has claimed, and return the number of all parts.
+
+    A process claims a part when it creates a file with the part's number in the folder
+    ``claims``. Only one process can create it.
+    """
     numbered = list(enumerate(parts(is_whole=is_whole)))
     for number, (name, part) in numbered[:: -1 if backwards else 1]:
         try:
@@ -200,14 +221,14 @@ def share(
             num_begun = sum(1 for _ in Path(claims).iterdir())
             on_progress(name, len(numbered) - num_begun)
         with warnings.catch_warnings():
-            # That so few records make an answer useless is no matter here.
+            # Warnings that the noise exceeds the answer of so few records are expected.
             warnings.simplefilter("ignore", UserWarning)
             part()
     return len(numbered)
 
 
 def on_balls() -> Iterator[tuple[str, Gibbs]]:
-    """Targets of each loss on a ball."""
+    """Yield a target of each loss on a ball."""
     for loss in LOSSES:
         yield loss.name, make(loss, BALL)
 
@@ -261,14 +282,14 @@ def _evaluate(target: Gibbs) -> None:
 
 
 def _releases() -> None:
-    """Release once by each way to draw: smooth, kinked, and a user's own loss."""
-    own = losses.custom(
+    """Release once with a smooth, a non-smooth and a user-written loss."""
+    user_loss = losses.custom(
         lambda u, y: np.sqrt(1.0 + (u - y) ** 2),
         lambda u, y: (u - y) / np.sqrt(1.0 + (u - y) ** 2),
         slope_bound=1.0,
         upper_curvature=1.0,
     )
-    for loss in (LOGISTIC, losses.Hinge(), own):
+    for loss in (LOGISTIC, losses.Hinge(), user_loss):
         release(make(loss, BALL).problem, BUDGET)
     release(make(LOGISTIC, BALL).problem, BUDGET, risk="empirical")
 
@@ -281,12 +302,12 @@ def _accounting() -> None:
 
 
 def _curved_walls() -> None:
-    """Leap between walls whose exits are found by bracketing."""
+    """Draw in a body whose curved boundary is found by bracketing."""
     _draw(make(LOGISTIC, MATRICES), samplers.BilliardHMC())
 
 
 def _other_chords() -> None:
-    """Draw along chords of a ball that is not Euclidean, which has its own."""
+    """Draw along chords of a ball that is not Euclidean, which has its own kernel."""
     _draw(make(LOGISTIC, domains.Ball(1.0, p=1.5)), samplers.HitAndRun())
 
 
@@ -294,7 +315,9 @@ def _verdicts() -> None:
     """Judge a few draws, as short chains and as long ones."""
     draws = np.random.default_rng(0).standard_normal((2, 8, 1))
     verdicts(draws)
-    transformed_size(draws.ravel(), 2)
+    plain_sizes(draws)
+    largest_r_hat(draws)
+    effective_share(draws)
 
 
 def _pieces(target: Gibbs) -> None:
@@ -306,9 +329,11 @@ def _pieces(target: Gibbs) -> None:
             pilot = Pilot(
                 target, option, start, rng, lambda *, step: 1, is_screened=True
             )
-            pilot.trial(1e-6, 2)  # so short that screening pays
+            # Records are screened in short steps only.
+            pilot.trial(1e-6, 2)
             start_bound(target, option, start)
-    # Called from Python, a piece is compiled apart from its pointer.
+    # A function that Python calls is compiled in addition to the one that kernels call
+    # by its address.
     target.log_density(start)
     target.regularizer.value(start)
     target.problem.loss.value(0.0, 1.0)

@@ -1,18 +1,23 @@
-r"""Exponential mechanisms: Neyman-Pearson scores, and exact curves by quadrature.
+r"""Audits of exponential mechanisms: scores of draws, and exact privacy curves.
 
-**Scores.** The densities on neighboring data sets D, D' have the log ratio
+The mechanism draws theta with density p ~ exp(-V), V = k (F + mu r), on a body, for the
+mean loss F of the data set D. The density for a neighboring data set D' is q.
+
+**Scores.** The densities have the log ratio
 
 .. math:: \log\frac{q}{p}(\theta) = k (F_D - F_{D'})(\theta) + \log\frac{Z_D}{Z_{D'}},
 
-and F_D - F_{D'} is the difference of two losses over n, those of the one record in
-which the problems differ. Its order is that of the
-likelihood ratio, so events {score > t} are the most powerful there are.
+where Z are the integrals of exp(-V), and F_D - F_{D'} is the difference of the losses
+of the one record in which the data sets differ, divided by n. The score of a draw is
+k (F_D - F_{D'}). It orders draws like the likelihood ratio. So by the lemma of Neyman
+and Pearson no test is more powerful than the events {score > t}.
 
-**Curves.** For densities p ~ e^{-V}, q ~ e^{-V'} on one body,
+**Curves.** The privacy curve of a pair of densities on one body is
 
 .. math:: \delta(\epsilon) = \int \max(0, q - e^{\epsilon} p),
 
-by quadrature on rays from the mean of p (`dpsample.samplers.quadrature`).
+and is computed by quadrature on rays from the mean of p
+(`dpsample.samplers.quadrature`).
 """
 
 from __future__ import annotations
@@ -47,14 +52,6 @@ from dpsample.samplers.choice import choose
 from dpsample.samplers.quadrature import discretize, mean_and_factor
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Draws per chain of the run that measures the autocorrelation.
-PILOT_DRAWS = 500
-# Maximum number of steps between two draws.
-MAX_THIN = 1000
-# Draws of a chain in memory before thinning.
-BLOCK = 4096
-# Steps between two draws, in autocorrelation times: e^{-6} is left for one mode.
-TIMES_APART = 3.0
 MCMC_NOTE = (
     "{sampler} is not an exact sampler: the draws come from {chains} chains per law, "
     "each warmed up for {warmup} steps and thinned to every {thin}th; they are treated "
@@ -107,14 +104,17 @@ def exponential_scores(
 
 
 def _part(on_progress: Progress, i: int) -> Progress:
-    """Progress within one of the two laws."""
+    """Return the progress function of the draws of data set number ``i``."""
     return lambda share: on_progress(0.5 * (i + share))
 
 
 def _sampler(
     sampler: Sampler | Literal["auto"], targets: tuple[Gibbs, Gibbs]
 ) -> Sampler:
-    """One sampler for both targets: a difference of samplers is no privacy loss."""
+    """Return one sampler for both targets.
+
+    Two samplers with different errors would look like a privacy loss.
+    """
     common_sampler = choose(targets[0])[0] if isinstance(sampler, str) else sampler
     for target in targets:
         common_sampler.require(target)
@@ -131,8 +131,12 @@ def _draw(
     threads: int | None,
     on_progress: Progress,
 ) -> tuple[tuple[Array, Array], str]:
-    """Scores of both halves of the draws of one law, and how they were made."""
+    """Return the scores of draws from one target, in two halves, and a note about them.
+
+    One half serves to choose an event, and the other one to estimate its probability.
+    """
     pilot_stream, *rest = streams(seed, 1 + 3 * NUM_STREAMS)
+    # A stream for each chain of both halves and of the pilot run.
     parts = [rest[i * NUM_STREAMS : (i + 1) * NUM_STREAMS] for i in range(3)]
     prepared = sampler.prepare(target, pilot_stream)
     if sampler.exactness == "iid":
@@ -152,7 +156,7 @@ def _draw(
 
 
 def _iid(prepared: Prepared) -> Draw:
-    """Independent draws on a stream."""
+    """Return a function that makes independent draws with a stream."""
     advance, dim = prepared.runner(), prepared.target.dim
 
     def draw(rng: np.random.Generator, count: int) -> Array:
@@ -164,13 +168,14 @@ def _iid(prepared: Prepared) -> Draw:
 
 
 def _thinned_draw(prepared: Prepared, thin: int) -> Draw:
-    """Chain on a stream: dispersed start, warm-up, then every ``thin``-th draw."""
+    """Return a function that runs a chain and keeps each ``thin``-th draw."""
     advance, dim = prepared.runner(), prepared.target.dim
 
     def draw(rng: np.random.Generator, count: int) -> Array:
         state = prepared.init(prepared.draw_start(rng))
         chains.advance(advance, state, rng, prepared.num_warmup)
-        draws, size = np.empty((count, dim)), max(1, BLOCK // thin)
+        # At most 4096 draws of a chain are in memory before thinning.
+        draws, size = np.empty((count, dim)), max(1, 4096 // thin)
         rows, stats = np.empty((size * thin, dim)), np.empty((size * thin, NUM_STATS))
         for begin in range(0, count, size):
             part = draws[begin : begin + size]
@@ -189,36 +194,46 @@ def _thinning(
     threads: int | None,
 ) -> int:
     """Find how many steps make scores nearly uncorrelated, by a pilot run."""
-    count = PILOT_DRAWS * len(chain_streams)
+    # Maximum number of steps between two draws.
+    max_thin = 1000
+    # Draws per chain of the run that measures the autocorrelation.
+    pilot_draws = 500
+    count = pilot_draws * len(chain_streams)
     scores = draw_outputs(
         _thinned_draw(prepared, 1), chain_streams, count, threads=threads, score=score
     )
-    size = effective_size(scores.reshape(len(chain_streams), PILOT_DRAWS, 1))
-    time = count / size if size > 0.0 else float(MAX_THIN)
-    return int(min(MAX_THIN, max(1, math.ceil(TIMES_APART * time))))
+    size = effective_size(scores.reshape(len(chain_streams), pilot_draws, 1))
+    time = count / size if size > 0.0 else float(max_thin)
+    # Number of steps between two draws, in autocorrelation times. If one mode
+    # dominates, the correlation of two draws is then e^-6.
+    return int(min(max_thin, max(1, math.ceil(3.0 * time))))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Record:
-    """One record: row (with the intercept's 1, if any), response and offset."""
+    """One record. Its row ends with 1 if there is an intercept."""
 
     row: Array
     response: float
     offset: float
 
     def loss(self, loss: Loss, points: Array) -> Array:
-        """Loss at each row of ``points``, shape (num_points,)."""
+        """Return the loss at each row of ``points``, of shape (num_points,)."""
         return loss.value(points @ self.row + self.offset, self.response)
 
     def near(self, problem: Problem) -> Record:
-        """Record whose loss differs by a constant; see `Loss.near_response`."""
+        """Return a record whose loss differs by a constant only.
+
+        A constant does not change the density. `Loss.near_response` avoids responses
+        so large that differences of losses would be rounded.
+        """
         response = problem.loss.near_response(
             np.array([self.response]), problem.facts.margin_bound
         )
         return replace(self, response=float(response[0]))
 
     def is_constant(self, loss: Loss) -> bool:
-        """Whether the loss is the same at every point."""
+        """Return whether the loss is the same at every point."""
         is_neutral = loss.name == "linear" and self.response == 0.0
         return is_neutral or not self.row.any()
 
@@ -226,10 +241,10 @@ class Record:
 def differing_records(
     problem: Problem, neighbor: Problem, relation: str
 ) -> tuple[Record, Record]:
-    """Find the records of two problems at the place where they differ.
+    """Return the two records in which the problems differ.
 
     The problems have the same public facts and columns, and differ in exactly one
-    record; under the ``relation`` "zero_out" one of the two has a constant loss.
+    record. Under the relation "zero_out" one of the two records has a constant loss.
     """
     columns.require_same("neighbor", neighbor.feature_names, problem.feature_names)
     first, second = problem.data, neighbor.data
@@ -285,12 +300,12 @@ class ExactCurve:
     epsilons : array
         Privacy losses.
     forward : array
-        Smallest delta with Q(S) <= e^epsilon P(S) + delta for all S, Q being the law of
-        the neighbor.
+        Smallest delta with Q(S) <= e^epsilon P(S) + delta for all sets S, where Q is
+        the distribution of the neighbor.
     backward : array
         The same with P and Q exchanged.
     error : array
-        Estimate of the absolute error: the change when all steps are halved.
+        Estimate of the absolute error, the change when all steps are halved.
 
     Examples
     --------
@@ -306,14 +321,14 @@ class ExactCurve:
 
     @property
     def delta(self) -> Array:
-        """Larger of both directions."""
+        """Larger delta of both directions."""
         return np.maximum(self.forward, self.backward)
 
 
 def exact_curve(
     target: Gibbs, neighbor_target: Gibbs, epsilons: ArrayLike, *, num_panels: int = 24
 ) -> ExactCurve:
-    r"""Privacy curve of two targets on a body of dimension 1 or 2, by quadrature.
+    r"""Compute the privacy curve of two targets on a body of dimension 1 or 2.
 
     .. math:: \delta(\epsilon) = \int \max(0, q - e^{\epsilon} p)
 
@@ -324,9 +339,9 @@ def exact_curve(
     epsilons : array of shape (num_epsilons,)
         Privacy losses, >= 0 and at most 600.
     num_panels : int
-        Gauss-Legendre panels of 8 nodes per ray in the plane, where there are 16 times
-        as many rays; 50 times as many panels on a line. The error falls with the
-        square of it, or faster.
+        Number of Gauss-Legendre panels of 8 nodes on a ray in the plane, where there
+        are 16 times as many rays. A line has 50 times as many panels. The error falls
+        with the square of this number, or faster.
 
     Returns
     -------
@@ -341,7 +356,7 @@ def exact_curve(
 
     Guarantee
     ---------
-    None but convergence: ``error`` compares two grids, it is no bound.
+    There is none, except convergence. ``error`` compares two grids and is not a bound.
 
     Examples
     --------
@@ -355,8 +370,8 @@ def exact_curve(
     True
     """
     check.instance(Gibbs, target=target, neighbor_target=neighbor_target)
-    domain, dim = target.problem.domain, target.dim
-    if neighbor_target.dim != dim or neighbor_target.problem.domain != domain:
+    domain, dim = target.domain, target.dim
+    if neighbor_target.dim != dim or neighbor_target.domain != domain:
         check.fail("neighbor_target", "on the domain of target", neighbor_target)
     rank = domain.affine_dim(dim)
     if rank not in (1, 2):
@@ -368,6 +383,7 @@ def exact_curve(
         check.fail("epsilons", condition, epsilons)
     check.integer(2, num_panels=num_panels)
     pair = target, neighbor_target
+    # Both densities are on the same grid, so that errors of their masses cancel.
     origin, factor = mean_and_factor(pair)
     curves = []
     for panels in (num_panels // 2, num_panels):

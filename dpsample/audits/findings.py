@@ -39,17 +39,10 @@ from dpsample.privacy.accounting.events import Event
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Binomial bounds behind epsilon (two directions) and gdp (one event serves both).
-NUM_HEADLINE = 6
-# Thresholds that are compared: so many in the tail of each sample, and so many evenly
-# spread ones.
-NUM_TAIL = 150
-NUM_EVEN = 100
 # Scores that are closer than this share of their spread count as equal. Otherwise the
 # last bits of log ratios with atoms tell where a draw was rounded, and a correct
 # mechanism is refuted for its floating-point arithmetic (Mironov 2012).
 RESOLUTION = 2.0**-30
-NUM_HALVINGS = 100
 
 
 class AuditCurve(NamedTuple):
@@ -294,7 +287,9 @@ def lower_bounds(
     """
     swapped = [(-q, -p) for p, q in (scores.first, scores.second)]
     directions = Events(scores.first, scores.second), Events(*swapped)
-    headline_alpha = 0.5 * alpha / NUM_HEADLINE
+    # Half of alpha is shared by six binomial bounds: two for each direction of
+    # epsilon, and two for gdp, where one event serves both directions.
+    headline_alpha = 0.5 * alpha / 6
     epsilon_lower = max(events.epsilon(delta, headline_alpha) for events in directions)
     gdp_lower = directions[0].gdp(headline_alpha)
     # Two binomial bounds per event, and a mean where the ratio is known.
@@ -450,8 +445,10 @@ def _sort_in_units(scores: tuple[Array, Array], unit: float) -> tuple[Array, Arr
 def _candidates(scores: tuple[Array, Array]) -> Array:
     """Thresholds: ranks that grow geometrically from both tops, and even ranks."""
     size = len(scores[0])
-    tail = np.geomspace(1.0, size, NUM_TAIL)
-    ranks = np.unique(np.concatenate([tail, np.linspace(1.0, size, NUM_EVEN)]).round())
+    # 150 thresholds are in the tail of each sample, where epsilon is decided, and 100
+    # are spread evenly over the ranks.
+    tail = np.geomspace(1.0, size, 150)
+    ranks = np.unique(np.concatenate([tail, np.linspace(1.0, size, 100)]).round())
     places = size - ranks.astype(np.int64)
     return np.unique(np.concatenate([values[places] for values in scores]))
 
@@ -510,7 +507,7 @@ def log_constant(ratio_p: Array, ratio_q: Array) -> float:
 
     low = float(min(ratio_p.min(), ratio_q.min())) - 1.0
     high = float(max(ratio_p.max(), ratio_q.max())) + 1.0
-    for _ in range(NUM_HALVINGS):
+    for _ in range(100):
         middle = 0.5 * (low + high)
         # The difference increases in c.
         is_high = expit(middle - ratio_q).sum() > expit(ratio_p - middle).sum()

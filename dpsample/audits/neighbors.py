@@ -22,9 +22,6 @@ __dir__ = dir_of(__all__)
 Pair = tuple[Problem, Problem]
 Direction = Literal["axis", "corner", "difference"]
 
-# Maximum number of entries that are stored densely, whatever they are.
-MAX_DENSE = 1_000_000
-
 
 def worst_case(
     facts: PublicFacts, relation: str = "replace_one", *, p: float = 2.0
@@ -350,7 +347,8 @@ def _make_pair(
 
 def _problem(facts: PublicFacts, rows: Array, responses: Array) -> Problem:
     features: Any = rows
-    if rows.size > MAX_DENSE and np.count_nonzero(rows) < 0.1 * rows.size:
+    # A million entries take 8 MB. More are stored sparsely if nine in ten are zero.
+    if rows.size > 1_000_000 and np.count_nonzero(rows) < 0.1 * rows.size:
         from scipy import sparse
 
         features = sparse.csr_matrix(rows)

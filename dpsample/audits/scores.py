@@ -32,19 +32,10 @@ Score = Callable[[Array], Array]
 
 # Streams of one half of one law: fixed, so that threads cannot change a draw.
 NUM_STREAMS = 16
-# Draws that are in memory at once, per stream.
-MAX_CHUNK = 65_536
-# More than rounding moves a pair at the very distance that is allowed.
-ROUNDING = 1e-9
 # The logistic regression cuts standardized outputs off at this absolute value.
 CUT = 8.0
 # Its ridge, relative to the number of draws.
 RIDGE = 1e-3
-# Newton's method stops when all coefficients change by less than the tolerance.
-MAX_ITERATIONS = 25
-TOLERANCE = 1e-8
-# Most coefficients for which squares are fitted too.
-MAX_SQUARED = 200
 # Outputs beyond this size count as of this size: their squares exist.
 FARTHEST = 1e150
 # Draws of each law that the fit looks at.
@@ -97,7 +88,8 @@ def draw_outputs(
         pieces = []
         while size > 0:
             pauses.notify_listeners()
-            count = min(size, MAX_CHUNK)
+            # Draws that are in memory at once, per stream.
+            count = min(size, 65_536)
             rows = as_rows(draw(rng, count), count)
             pieces.append(rows if score is None else _numbers(score(rows), count))
             size -= count
@@ -146,7 +138,8 @@ def check_pair(
             )
         reach = 2.0 * reach
     size = mechanism.change(value, neighbor)
-    if size > reach * (1.0 + ROUNDING):
+    # The distance of a pair may be rounded up, so a little more than allowed passes.
+    if size > reach * (1.0 + 1e-9):
         norm = dict(mechanism.certificate.inputs).get("norm", "gauge of K")
         check.fail(
             "neighbor",
@@ -273,7 +266,8 @@ def learn(outputs_p: Array, outputs_q: Array) -> Discriminant:
     scale = np.where(high > low, (high - low) / 1.35, pooled.std(axis=0))
     scale = np.where(scale > 0.0, scale, 1.0)
     dim = pooled.shape[1]
-    size = 2 * dim if dim <= MAX_SQUARED else dim
+    # Squares of the outputs are fitted too, for at most 200 coefficients.
+    size = 2 * dim if dim <= 200 else dim
     blank = Discriminant(center=center, scale=scale, weights=np.zeros(size))
     labels = np.repeat([0.0, 1.0], [len(p), len(q)])
     weights = _logistic(blank._features(pooled), labels)
@@ -288,13 +282,14 @@ def _logistic(features: Array, labels: Array) -> Array:
     penalty = np.full(rows.shape[1], RIDGE * len(rows))
     penalty[-1] = 0.0
     weights = np.zeros(rows.shape[1])
-    for _ in range(MAX_ITERATIONS):
+    # Newton's method ends when no coefficient changes by 1e-8, usually after ten steps.
+    for _ in range(25):
         share = expit(rows @ weights)
         slope = rows.T @ (share - labels) + penalty * weights
         curvature = (rows * np.maximum(share * (1.0 - share), 1e-6)[:, None]).T @ rows
         curvature[np.diag_indices_from(curvature)] += penalty + 1e-9 * len(rows)
         step = np.linalg.solve(curvature, slope)
         weights -= step
-        if np.abs(step).max() < TOLERANCE:
+        if np.abs(step).max() < 1e-8:
             break
     return np.asarray(weights[:-1])

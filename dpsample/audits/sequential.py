@@ -46,20 +46,9 @@ from dpsample.privacy import Budget, gaussian_delta
 from dpsample.privacy.accounting.events import Event
 
 NUM_BLIND = 20  # first rounds, in which nothing is bet
-CAUTIOUS = 0.5  # largest bet, as a share of what keeps W positive
-# Log ratios may be infinite; their moments are not.
-FARTHEST = 1e100
-# Events are chosen again after this share of the rounds so far, at most so many.
-GROWTH = 0.1
-LONGEST = 2000
 GDP_GRID = np.geomspace(1e-2, 16.0, 96)
 # Multiples of the budget's epsilon at which bets are made.
 MULTIPLES = np.array([0.0, 0.25, 0.5, 1.0])
-# Largest epsilon of a bet. The square of its exponential does not overflow.
-LARGEST_EPSILON = 300.0
-# Rounds that are drawn at once. The number doubles from the first to the last.
-FIRST_BATCH = 512
-LAST_BATCH = 32_768
 # Draws of each distribution from which a score is learned.
 NUM_LEARNED = 1000
 LEARNED = (
@@ -100,11 +89,15 @@ class SequentialTest:
 
     def update(self, first: Array, second: Array) -> None:
         """Play as many rounds as there are scores of P and of Q, in their order."""
+        # Log ratios may be infinite, but their moments must be finite.
+        farthest = 1e100
         num_done = 0
-        first = np.clip(first, -FARTHEST, FARTHEST)
-        second = np.clip(second, -FARTHEST, FARTHEST)
+        first = np.clip(first, -farthest, farthest)
+        second = np.clip(second, -farthest, farthest)
         while num_done < len(first):
-            width = min(max(NUM_BLIND, int(GROWTH * self.rounds)), LONGEST)
+            # Events are chosen again after a tenth of the rounds so far, but at the
+            # latest after 2000 rounds.
+            width = min(max(NUM_BLIND, int(0.1 * self.rounds)), 2000)
             part = slice(num_done, num_done + width)
             self._play(first[part], second[part])
             num_done += width
@@ -124,7 +117,8 @@ class SequentialTest:
             mean, square = np.moveaxis(self.payoffs, 2, 0) / before
             mean_pay = mean - deltas
             second_moment = square - 2.0 * deltas * mean + deltas**2 + 1.0 / before
-            max_bet = CAUTIOUS / (growth + deltas)
+            # Half of the largest bet with which the wealth W stays positive.
+            max_bet = 0.5 / (growth + deltas)
             bets = np.clip(mean_pay / second_moment, 0.0, max_bet)[..., None]
             rises = np.log1p(bets * (gains - deltas[..., None]))
             path = self.log_wealth[..., None] + np.cumsum(rises, axis=-1)
@@ -269,7 +263,8 @@ def blank(
     **claim: Any,
 ) -> SequentialReport:
     """Report before the first round; ``learn`` finds a score if none is known."""
-    epsilons = np.minimum(claim["budget"].epsilon * MULTIPLES, LARGEST_EPSILON)
+    # Largest epsilon of a bet. The square of its exponential does not overflow.
+    epsilons = np.minimum(claim["budget"].epsilon * MULTIPLES, 300.0)
     test = SequentialTest(epsilons=epsilons, claimed=curve(epsilons), alpha=alpha)
     report = SequentialReport(test=test, num_batches=0, **claim)
     if learn is None:
@@ -307,7 +302,8 @@ def go_on(
     test, batch, notes = deepcopy(report.test), report.num_batches, report.notes
     known_score = {} if report.score is None else {"score": report.score}
     while test.rounds < num_draws and test.stopped_at is None:
-        width = min(FIRST_BATCH * 2**batch, LAST_BATCH)
+        # Rounds that are drawn at once. The number doubles from the first to the last.
+        width = min(512 * 2**batch, 32_768)
         scores = scores_of(
             lambda share: None,
             num_draws=width,

@@ -159,8 +159,6 @@ def parse_sampler(name: str) -> Sampler | Literal["auto"]:
 
 def print_summary(draws: DataTree) -> None:
     """Print means, standard deviations and effective sample sizes."""
-    from arviz_stats.base import array_stats
-
     from dpsample.diagnostics.summaries import mixing, superchains
 
     theta = draws.posterior["theta"]
@@ -172,12 +170,8 @@ def print_summary(draws: DataTree) -> None:
     if values.shape[1] < 4 and not is_short:
         screen.print_table(f"{title} (too few draws for a summary)", head, [])
         return
-    if is_short:
-        convergence = mixing(values, superchains(theta))
-        sizes, r_hats = convergence["ess_bulk"], convergence["r_hat"]
-    else:
-        axes = {"chain_axis": 0, "draw_axis": 1}
-        sizes, r_hats = (f(values, **axes) for f in (array_stats.ess, array_stats.rhat))
+    convergence = mixing(values, superchains(theta))
+    sizes, r_hats = convergence["ess_bulk"], convergence["r_hat"]
     columns = values.mean(axis=(0, 1)), values.std(axis=(0, 1)), sizes, r_hats
     names = theta.coords["coefficient"].values[:MAX_ROWS]
     formats = ("{:.5g}", "{:.3g}", "{:.0f}", "{:.3f}")

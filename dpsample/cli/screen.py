@@ -27,8 +27,6 @@ from dpsample.core import check, files
 NOT_PRIVATE = "NOT PRIVATE: computed from the records, for you alone"
 Save = Callable[[Path], None]
 Side = Literal["left", "right"]
-# Columns of sentences are wrapped, but not below this width in characters.
-MIN_SENTENCE_WIDTH = 30
 # Interval at which a command without a live line reports that it runs.
 MINUTE_SECONDS = 60.0
 
@@ -158,7 +156,8 @@ def print_table(
             wrapped
         )
         longest = max(cell_len(word) for cell in columns[j] for word in cell.split())
-        widths[j] = min(widths[j], max(column_width, MIN_SENTENCE_WIDTH, longest))
+        # Columns of sentences are wrapped, but not below this width in characters.
+        widths[j] = min(widths[j], max(column_width, 30, longest))
     table = Table()
     for j, name in enumerate(head):
         side = sides[j] if j < len(sides) else "right"

@@ -18,7 +18,9 @@ AnyCertificate = Certificate | EventCertificate
 AnyAnswer = Release | Fit | AnyCertificate
 ANSWERS = (Release.FORMAT, Fit.FORMAT)
 CERTIFICATES: dict[str, type[AnyCertificate]] = {
-    kind.FORMAT: kind for kind in (Certificate, EventCertificate)
+    name: kind
+    for kind in (Certificate, EventCertificate)
+    for name in (kind.FORMAT, *kind.FORMER_FORMATS)
 }
 
 

@@ -14,6 +14,7 @@ happens, so `require_arithmetic` is called before each release.
 
 from decimal import Context, Decimal
 from functools import cache
+from typing import NamedTuple
 
 import llvmlite.binding
 import numba
@@ -25,13 +26,23 @@ from dpsample.core.jit import kernel
 # Maximum error of exp, expm1 and log1p, in units in the last place.
 MAX_ULP = 2.0
 DIGITS = Context(prec=60)
-# Positions in the array of faults that `probe` fills.
-ROUNDS, CONTRACTS, FLUSHES, REORDERS, NUM_FAULTS = range(5)
+
+
+class Fault(NamedTuple):
+    """Positions in the array of faults that `probe` fills."""
+
+    rounds: int = 0
+    contracts: int = 1
+    flushes: int = 2
+    reorders: int = 3
+
+
+FAULT = Fault()
 FAULTS = {
-    ROUNDS: "rounding is not to the nearest number",
-    CONTRACTS: "a product and a sum are contracted into one operation",
-    FLUSHES: "subnormal numbers are flushed to zero",
-    REORDERS: "sums are reordered",
+    FAULT.rounds: "rounding is not to the nearest number",
+    FAULT.contracts: "a product and a sum are contracted into one operation",
+    FAULT.flushes: "subnormal numbers are flushed to zero",
+    FAULT.reorders: "sums are reordered",
 }
 # Points at which exp, expm1 and log1p are compared with exact values.
 POINTS = np.concatenate([sign * np.geomspace(1e-12, 30.0, 24) for sign in (1.0, -1.0)])
@@ -73,19 +84,19 @@ def probe(inputs, faults):
     above = one + 2.0 * half_ulp  # the next number
     is_even = one + half_ulp == one and above + half_ulp == one + 4.0 * half_ulp
     is_odd = -one - half_ulp == -one and one - half * half_ulp == one
-    faults[ROUNDS] = 0.0 if is_even and is_odd else 1.0
+    faults[FAULT.rounds] = 0.0 if is_even and is_odd else 1.0
     # Without contraction the square loses small^2 when it is rounded.
     close_to_one = one + small
-    faults[CONTRACTS] = (
+    faults[FAULT.contracts] = (
         0.0 if close_to_one * close_to_one - (one + 2.0 * small) == 0.0 else 1.0
     )
     below = min_normal * half
     is_kept = below > 0.0 and below + below == min_normal
-    faults[FLUSHES] = 0.0 if is_kept else 1.0
+    faults[FAULT.flushes] = 0.0 if is_kept else 1.0
     total = 0.0
     for term in (half_ulp, half_ulp, one, half_ulp, half_ulp, -one):
         total += term
-    faults[REORDERS] = 0.0 if total == 4.0 * half_ulp else 1.0
+    faults[FAULT.reorders] = 0.0 if total == 4.0 * half_ulp else 1.0
 
 
 @kernel
@@ -138,7 +149,7 @@ def require_arithmetic() -> None:
     --------
     >>> require_arithmetic()
     """
-    faults = np.ones(NUM_FAULTS)
+    faults = np.ones(len(FAULT))
     probe(INPUTS, faults)
     for fault, words in FAULTS.items():
         if faults[fault] != 0.0:

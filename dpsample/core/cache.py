@@ -52,8 +52,6 @@ WITHOUT_KERNELS = (
     "running",
     "verification",
 )
-# A cache of another version is deleted if no process has opened it for so long.
-STALE_AFTER_DAYS = 14.0
 # Modules of Numba that make a `FunctionCache` of jitted functions and of C functions.
 CACHING_MODULES: tuple[Any, ...] = (dispatcher, ccallback)
 
@@ -96,7 +94,8 @@ def _remove_stale(root: Path, current: Path) -> None:
 
     Newer ones may belong to another environment that is in use.
     """
-    limit = time.time() - STALE_AFTER_DAYS * 86400.0
+    # A cache of another version is deleted if no process has opened it for so long.
+    limit = time.time() - 14.0 * 86400.0
     for sibling in root.glob("dpsample-*"):
         if not re.fullmatch("dpsample-[0-9a-f]{16}", sibling.name):
             continue  # a folder of the user's

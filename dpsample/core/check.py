@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array
+from dpsample.core.renamed import with_present_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,17 +47,14 @@ MAX_LENGTH = 2**31 - 1
 MAX_EXACT_INT = 2**53
 # Maximum seed. Python does not print integers of thousands of digits.
 MAX_SEED = 2**256 - 1
-# Maximum number of characters by which an error describes a value.
-MAX_CHARACTERS = 80
-# Types of values that mean "missing". They are compared by name, because pandas may not
-# be installed.
-MISSING_TYPES = ("MaskedConstant", "NAType", "NaTType")
 # Types that `float` may accept although they are not real numbers.
 NON_NUMBERS = (str, bytes, complex, np.complexfloating, np.datetime64, np.timedelta64)
 
 
 def describe(value: object) -> str:
     """Return a short text on one line that stands for a value in an error."""
+    # Maximum number of characters by which an error describes a value.
+    max_characters = 80
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and dtype {value.dtype}"
     if isinstance(value, float | np.floating):
@@ -72,7 +70,7 @@ def describe(value: object) -> str:
         text = " ".join(repr(value).split())
     except Exception:  # a value's own repr may raise anything
         text = f"a {type(value).__name__}"
-    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 3]}..."
+    return text if len(text) <= max_characters else f"{text[: max_characters - 3]}..."
 
 
 def fail(name: str, condition: str, got: object, remedy: str = "") -> NoReturn:
@@ -356,10 +354,14 @@ def path(name: str, value: Any, *, exists: bool = False) -> Path:
 
 
 def build(name: str, kind: Callable[..., Result], fields: object) -> Result:
-    """Call ``kind`` with a dict of fields. Raise if some are missing or unknown."""
+    """Call ``kind`` with a dict of fields. Raise if some are missing or unknown.
+
+    Descriptions of an earlier version may have former names of fields.
+    """
     if not isinstance(fields, dict):
         fail(name, "a dict", describe(fields))
     try:
+        fields = with_present_names(kind, fields)
         inspect.signature(kind).bind(**fields)
     except TypeError as error:
         fail(name, f"a description of {kind.__name__}", str(error))
@@ -434,7 +436,9 @@ def _saturate(entry: Any) -> float:
     """Return the nearest float, and NaN for a missing value of NumPy, pandas, Arrow."""
     if hasattr(entry, "as_py"):  # a scalar of Arrow
         entry = entry.as_py()
-    if entry is None or type(entry).__name__ in MISSING_TYPES:
+    # Types of values that mean "missing". They are compared by name, because pandas may
+    # not be installed.
+    if entry is None or type(entry).__name__ in ("MaskedConstant", "NAType", "NaTType"):
         return math.nan
     if isinstance(entry, NON_NUMBERS):
         raise TypeError

@@ -10,15 +10,15 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 
 Table = TypeVar("Table")
-# Number of names that a message lists.
-MAX_LISTED = 5
 
 
 def list_names(names: Iterable[str]) -> str:
     """Return the first names in quotes, and how many more there are."""
+    # Number of names that a message lists.
+    max_listed = 5
     all_names = list(names)
-    text = ", ".join(check.describe(name) for name in all_names[:MAX_LISTED])
-    num_others = len(all_names) - MAX_LISTED
+    text = ", ".join(check.describe(name) for name in all_names[:max_listed])
+    num_others = len(all_names) - max_listed
     return f"{text} and {num_others} more" if num_others > 0 else text
 
 

@@ -37,7 +37,6 @@ from dpsample.core.linking import (
     without_collector,
 )
 
-COMPILED = ("numba", "numpy", "scipy")  # modules that Numba has its own code for
 f8 = types.float64
 i8 = types.int64
 vector = types.float64[::1]
@@ -240,21 +239,31 @@ def pointer(
         return entry_of_ids[-1]
     key = (id(function), signature)
     if key not in _pointers:
-        cached = cached and bool(CACHE_DIRECTORY)
-        options = {"nopython": True, "error_model": "numpy"}
-        options["_nrt"] = getattr(function, "targetoptions", {}).get("_nrt", True)
-        python_function = getattr(function, "py_func", function)
-        reject_frame(python_function.__name__, signature.return_type)
-        with package_cache(), without_collector():
-            compile_pointer = cfunc(
-                signature, cache=cached, pipeline_class=KernelCompiler, **options
-            )
-            c_function = compile_pointer(python_function)
-            vars(c_function)[ADDRESS] = c_function.address
-            # Objects whose ids are keys must live as long as their entries.
-            _pointers[key] = function, signature, c_function
-            _pointers[id(function), id(signature)] = _pointers[key]
+        c_function = compile_c_function(function, signature, cached=cached)
+        # Objects whose ids are keys must live as long as their entries.
+        _pointers[key] = function, signature, c_function
+        _pointers[id(function), id(signature)] = _pointers[key]
     return _pointers[key][-1]
+
+
+def compile_c_function(
+    function: Callable[..., object], signature: Signature, *, cached: bool
+) -> Pointer:
+    """Compile a C function that lives as long as the caller keeps it, see `pointer`."""
+    if numba.config.DISABLE_JIT:
+        return function
+    cached = cached and bool(CACHE_DIRECTORY)
+    options = {"nopython": True, "error_model": "numpy"}
+    options["_nrt"] = getattr(function, "targetoptions", {}).get("_nrt", True)
+    python_function = getattr(function, "py_func", function)
+    reject_frame(python_function.__name__, signature.return_type)
+    with package_cache(), without_collector():
+        compile_pointer = cfunc(
+            signature, cache=cached, pipeline_class=KernelCompiler, **options
+        )
+        c_function: CFunc = compile_pointer(python_function)
+        vars(c_function)[ADDRESS] = c_function.address
+    return c_function
 
 
 _entry_points: dict[tuple[object, ...], Callable[..., Any]] = {}
@@ -319,11 +328,12 @@ def reject_print(name: str, function: object) -> None:
             waiting.extend(python)
         elif inspect.isfunction(python):
             module = str(python.__module__).split(".")[0]  # exec gives None
-            if module not in COMPILED:
-                waiting.extend(_values_of_names(python))
+            # Modules that Numba has its own code for.
+            if module not in ("numba", "numpy", "scipy"):
+                waiting.extend(values_of_names(python))
 
 
-def _values_of_names(function: FunctionType) -> Iterator[object]:
+def values_of_names(function: FunctionType) -> Iterator[object]:
     """Yield the values of names that a function reads, and attributes of modules."""
     cells = dict(
         zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)

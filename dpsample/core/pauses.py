@@ -32,19 +32,10 @@ Result = TypeVar("Result")
 
 # Code that a paused kernel returns. The codes of `samplers.errors` are smaller.
 PAUSED = 100
-# Seconds between two looks of the timer. A call lasts one to two of them, and until the
-# end of its present unit of work.
-TICK_SECONDS = 0.022
 # Seconds after Ctrl-C in which another one counts as the same: the key is held down.
 REPEAT_SECONDS = 0.5
 # Seconds that the tasks of `ChunkSize` aim at.
 CHUNK_SECONDS = 0.03
-# Maximum number of steps of a task. Runs that are shorter than one task would let the
-# size grow without end.
-MAX_CHUNK = 1_000_000
-# Seconds after which a wait for threads looks for a signal. Python handles signals only
-# when the main thread runs.
-POLL_SECONDS = 0.1
 
 # State of a computation that may be paused, in an array of one such record.
 Control = record_dtype(
@@ -118,7 +109,9 @@ class _Timer:
                 if not self.controls:
                     self.alarm.get()
                 self.is_asleep = False
-            time.sleep(TICK_SECONDS)
+            # Seconds between two looks of the timer. A call lasts one to two of them,
+            # and until the end of its present unit of work.
+            time.sleep(0.022)
             controls = self.controls.copy()
             for number in controls.keys() & last_controls.keys():
                 controls[number]["must_stop"] = True
@@ -267,7 +260,9 @@ class ChunkSize:
             # A single short measurement may be wrong, so growth is limited.
             growth = CHUNK_SECONDS / max(seconds, 1e-6)
             size = max(1, int(self.size * min(growth, 64.0)))
-            self.size = min(size, MAX_CHUNK)
+            # Maximum number of steps of a task. Runs that are shorter than one task
+            # would let the size grow without end.
+            self.size = min(size, 1_000_000)
 
 
 class StoppedError(BaseException):
@@ -287,6 +282,9 @@ def run_in_threads(
     order of the tasks is raised. ``on_done`` gets the results so far, repeatedly until
     all are there, in the calling thread.
     """
+    # Seconds after which a wait for threads looks for a signal. Python handles signals
+    # only when the main thread runs.
+    poll_seconds = 0.1
     is_stopped = False
     # Results are passed by a queue, because Ctrl-C in the code that waits for futures
     # could stop all threads for ever.
@@ -317,13 +315,13 @@ def run_in_threads(
                     pool.submit(work, total, task_arguments)
             while len(results) + len(errors) < total:
                 with suppress(Empty):
-                    number, result, error = done.get(timeout=POLL_SECONDS)
+                    number, result, error = done.get(timeout=poll_seconds)
                     if error is None:
                         results[number] = result[0]
                     else:
                         errors[number] = error
                 if len(results) == total or time.monotonic() >= next_report:
-                    next_report = time.monotonic() + POLL_SECONDS
+                    next_report = time.monotonic() + poll_seconds
                     on_done(list(results.values()))
                 notify_listeners()
             with delay_interrupts():  # all threads are idle, so this does not wait

@@ -39,6 +39,7 @@ import numba
 import numpy as np
 from numba import carray, types
 
+from dpsample.core.arrays import UNIT_ROUNDOFF
 from dpsample.core.jit import kernel, pointer
 
 # Number of blocks of a refill. They are computed side by side, because a vector
@@ -57,7 +58,6 @@ _ROWS = 2 * BLOCKS
 # The text "expand 32-byte k" as four words.
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
 _NO_NONCE = (0, 0, 0)
-_UNIT = 2.0**-53
 
 POISON = (
     "This generator of secret bits has been erased, or a fork has copied it: make a "
@@ -177,7 +177,7 @@ def half_of(address):
 @kernel
 def uniform_of(address):
     """Next double in [0, 1), a multiple of 2^-53."""
-    return np.float64(word_of(address) >> np.uint64(11)) * _UNIT
+    return np.float64(word_of(address) >> np.uint64(11)) * UNIT_ROUNDOFF
 
 
 class _BitGen(ctypes.Structure):

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.renamed import with_present_names
 
 Json = dict[str, Any]  # returned by `to_dict`, ready for ``json.dumps``
 Kind = TypeVar("Kind", bound="Spec")
@@ -70,7 +71,8 @@ class Spec:
         for value in state.values():
             if isinstance(value, np.ndarray):
                 freeze(value)
-        self.__dict__.update(state)
+        # An earlier version may have written it.
+        self.__dict__.update(with_present_names(type(self), state))
 
 
 def from_dict(kinds: Iterable[type[Kind]], data: Json) -> Kind:

@@ -11,9 +11,6 @@ from dpsample.tables.read import Dataset
 from dpsample.tables.synthetic import LARGEST_EXPONENT, dataset_of, unit_rows
 
 NUM_SIGNALS = 10
-# Columns that are scaled to a norm of 1 stay below 1 in exact arithmetic by this
-# factor.
-BELOW = 1.0 - 1e-14
 
 
 def _draw(
@@ -322,7 +319,11 @@ def _design(
     check.one_of(("sqrt_n", "unit"), scale=scale)
     rng = streams(seed, 1)[0]
     rows = rng.standard_normal((num_records, dim))
-    rows *= _column_norm(num_records, scale) / np.linalg.norm(rows, axis=0) * BELOW
+    # Columns that are scaled to a norm of 1 stay below 1 in exact arithmetic by this
+    # factor.
+    rows *= (
+        _column_norm(num_records, scale) / np.linalg.norm(rows, axis=0) * (1.0 - 1e-14)
+    )
     theta = np.zeros(dim)
     theta[:NUM_SIGNALS] = rng.choice([-1.0, 1.0], NUM_SIGNALS)
     return rng, rows, theta

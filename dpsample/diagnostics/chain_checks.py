@@ -26,52 +26,16 @@ from dpsample.diagnostics.summaries import (
     differ,
     r_hat,
 )
-from dpsample.numerics.mixing import nested_r_hats
+from dpsample.numerics.r_hat_and_ess import nested_r_hats, normal_scores
 from dpsample.running.convergence import (
     RunFacts,
     are_many_and_short,
     effective_size,
 )
 
-# Gap between groups of chains, in sds within chains, from which they look like modes:
-# two normal laws as far apart overlap by less than a tenth.
-MODE_GAP = 4.0
 # With fewer, a mean is known to a tenth of an sd at best, and the tests on batches, as
 # well as effective sizes themselves, are unreliable.
 MIN_ESS = 100.0
-# Tuned walks accept 0.2 to 0.7 of their proposals. Below this rate most work is lost,
-# and a chain can stay anywhere for long.
-LOW_ACCEPTANCE = 0.05
-# Above this rate, with so many draws per effective one, the steps are far shorter than
-# they could be.
-HIGH_ACCEPTANCE = 0.95
-MANY_DRAWS_PER_EFFECTIVE = 50.0
-# A walk that accepts at least this share of its proposals is not called stuck.
-MIN_ACCEPTANCE_OF_WALK = 0.2
-# Such a walk stays at one point for so many draws with probability 0.8^100 = 2e-10.
-MIN_STAY = 100
-# Share of the draws at one point from which a long chain is called stuck.
-STAY_SHARE = 0.1
-# Share of many short chains that may stay at their start, beyond the expected one.
-STUCK_SHARE = 0.1
-# Bias in total variation that is small compared with the Monte Carlo error of 10,000
-# draws.
-SMALL_BIAS = 0.01
-
-
-def normal_scores(values: Array) -> Array:
-    """Return normal quantiles of ranks among all draws, for (chain, draw, m).
-
-    Ties share one rank.
-    """
-    from scipy.special import ndtri
-    from scipy.stats import rankdata
-
-    flat = values.reshape(-1, values.shape[2])
-    ranks = rankdata(flat, axis=0)
-    # Blom's approximation of the mean of a normal order statistic
-    scores = ndtri((ranks - 0.375) / (len(flat) + 0.25))
-    return np.asarray(scores).reshape(values.shape)
 
 
 def score_functions(chains: ChainDraws) -> tuple[Array, list[str]]:
@@ -191,7 +155,9 @@ def _modes(values: Array, name: str) -> Finding | None:
     means = values.mean(axis=1)
     order = np.argsort(means)
     gaps = np.diff(means[order])
-    if gaps.size == 0 or gaps.max() <= MODE_GAP * values.std(axis=1).max():
+    # Gap between groups of chains, in sds within chains, from which they look like
+    # modes: two normal laws as far apart overlap by less than a tenth.
+    if gaps.size == 0 or gaps.max() <= 4.0 * values.std(axis=1).max():
         return None
     split = int(np.argmax(gaps)) + 1
     groups = [sorted(order[:split].tolist()), sorted(order[split:].tolist())]
@@ -266,13 +232,17 @@ def stuck_walk(theta: Array) -> Finding | None:
     num_draws = theta.shape[1]
     longest = stays(theta)
     # A run that is shorter than the limit counts if the chain never moved.
-    limit = max(MIN_STAY, STAY_SHARE * num_draws)
+    # A walk that accepts one proposal in five stays at a point for 100 draws with
+    # probability 0.8^100 = 2e-10. A long chain may stay for a tenth of its draws.
+    limit = max(100, 0.1 * num_draws)
     is_stuck = longest >= min(limit, num_draws)
     allowed_share = 0.0
     if are_many_and_short(*theta.shape[:2]):
         # Some of many chains stay at their start by chance.
-        stay_probability = (1.0 - MIN_ACCEPTANCE_OF_WALK) ** (num_draws - 1)
-        allowed_share = stay_probability + STUCK_SHARE
+        # A walk that accepts at least a fifth of its proposals is not called stuck.
+        stay_probability = (1.0 - 0.2) ** (num_draws - 1)
+        # In addition to this, a tenth of many short chains may stay at their start.
+        allowed_share = stay_probability + 0.1
     if is_stuck.mean() <= allowed_share:
         return None
     worst = int(np.argmax(longest))
@@ -287,6 +257,9 @@ def stuck_walk(theta: Array) -> Finding | None:
 
 def step_size(chains: ChainDraws, ess: float) -> Finding | None:
     """Return a finding if a frozen step is far too large or far too small."""
+    # Tuned walks accept 0.2 to 0.7 of their proposals. Below this rate most work is
+    # lost, and a chain can stay anywhere for long.
+    low_acceptance = 0.05
     step: Any = chains.attributes.get("step_size")
     rates = chains.stats.get("acceptance_rate")
     if step is None or rates is None or np.isnan(rates).all():
@@ -295,8 +268,10 @@ def step_size(chains: ChainDraws, ess: float) -> Finding | None:
     move_rate = float((chains.theta[:, 1:] != chains.theta[:, :-1]).any(axis=2).mean())
     time = chains.theta.shape[0] * chains.theta.shape[1] / max(ess, 1.0)
     # A sampler that waits for an acceptance moves in every draw, whatever its rate.
-    is_large = rate < LOW_ACCEPTANCE and move_rate < 1.0 - LOW_ACCEPTANCE
-    if not (is_large or (rate > HIGH_ACCEPTANCE and time > MANY_DRAWS_PER_EFFECTIVE)):
+    is_large = rate < low_acceptance and move_rate < 1.0 - low_acceptance
+    # Above this rate, with so many draws per effective one, the steps are far shorter
+    # than they could be.
+    if not (is_large or (rate > 0.95 and time > 50.0)):
         return None
     # The factor is coarse. A pilot run finds a better step.
     better = step / 4.0 if is_large else 4.0 * step
@@ -318,13 +293,15 @@ def bias(chains: ChainDraws) -> Finding | None:
     size = "no bound of the bias is stated"
     if math.isfinite(bound):
         size = f"its total variation distance is at most {bound:.2g}"
+    # Bias in total variation that is small compared with the Monte Carlo error of
+    # 10,000 draws.
     return Finding(
         name="biased sampler",
         evidence=f"{attributes.get('sampler', 'The sampler')} has another "
         f"distribution than the target: {size}.",
         remedy='A smaller error=..., or a sampler whose exactness is "invariant" or '
         '"iid".',
-        is_problem=not bound <= SMALL_BIAS,  # NaN is a problem, too
+        is_problem=not bound <= 0.01,  # NaN is a problem, too
     )
 
 

@@ -36,7 +36,8 @@ from dpsample.domains import Domain
 from dpsample.privacy.certificates.terms import energy_quantile
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.proximal.metric import is_flat
-from dpsample.targets.gibbs import Gibbs, energies
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import energies
 from dpsample.targets.reduced import find_free_coefficients
 
 if TYPE_CHECKING:
@@ -49,9 +50,6 @@ ALPHA = 1e-4
 # Median distance to a side, relative to that of an inner point: nearer, half of the
 # draws are in a thin layer along it.
 NEAR = 0.01
-# Slopes are evaluated at most at so many draws, equally spaced: each costs a pass over
-# the records, and neighbors in a chain tell much the same.
-MAX_POINTS = 10_000
 # Points at which the target is evaluated anew: each costs a pass over the records.
 NUM_PROBES = 100
 # Rounding of a mean over many records, in units of its size.
@@ -105,8 +103,8 @@ def check(draws: DataTree, target: Gibbs | None = None) -> CheckReport:
     moves = None
     if target is not None:
         require_same(chains, target)
-        if is_flat(target.problem.domain, target.dim):
-            moves = find_free_coefficients(target.problem.domain.hull(target.dim)[1])
+        if is_flat(target.domain, target.dim):
+            moves = find_free_coefficients(target.domain.hull(target.dim)[1])
     findings = chain_checks.look_at_movement(chains, moves) + disagreement
     reasons, families = [skipped], 1
     looked_at = ["effective size, moves, step size"]
@@ -150,7 +148,7 @@ def _against(target: Gibbs, chains: ChainDraws) -> tuple[list[Finding], list[str
 def look_at_boundary(target: Gibbs, chains: ChainDraws, alpha: float) -> list[Finding]:
     """Compare distances to sides with what a log-concave law allows at a level."""
     points = np.unique(chains.theta.reshape(-1, target.dim), axis=0)
-    domain = target.problem.domain
+    domain = target.domain
     outside = points[~contains_rows(domain, points)]
     if len(outside):
         return [_outside(outside[0], len(outside), len(points))]
@@ -272,7 +270,7 @@ def excess(
     stored = chains.stats.get("energy")
     if stored is None or not np.isfinite(stored).all():
         return [], "the law of energies (the sampler did without them)"
-    rank = target.problem.domain.affine_dim(target.dim)
+    rank = target.domain.affine_dim(target.dim)
     excess = stored - gaussian_fit.minimize(target)[1]
     farthest = energy_quantile(rank, 0.5 * alpha / excess.size)
     time = float(correlation_times(stored[:, :, None])[0])
@@ -304,7 +302,9 @@ def look_at_stein(
 ) -> tuple[list[Finding], str]:
     """Test all identities at a level together; also say if that was not possible."""
     num_chains, num_draws, dim = chains.theta.shape
-    stride = -(-num_chains * num_draws // MAX_POINTS)
+    # Slopes are evaluated at most at so many draws, equally spaced: each costs a pass
+    # over the records, and neighbors in a chain tell much the same.
+    stride = -(-num_chains * num_draws // 10_000)
     theta = chains.theta[:, ::stride]
     functions = list(stein_values(target, theta.reshape(-1, dim)))
     values = np.stack([column for _, column in functions], axis=1)

@@ -1,5 +1,8 @@
 """Pictures: draws with the outline of their domain, and chains as ArviZ plots them.
 
+The numbers on which the pictures rest are those of `summaries`. Without this file a
+user would lose the boundary, the choice of panels and the marks without color.
+
 Chords from one inner point find the boundary of every convex set, so that no domain
 needs a formula here.
 """
@@ -37,14 +40,6 @@ if TYPE_CHECKING:
 NUM_ANGLES = 721
 # Orthonormal directions of the simplex of three coefficients: they add up to zero.
 HULL = np.array([[1.0, -1.0, 0.0], [-1.0, -1.0, 2.0]]) / np.sqrt([[2.0], [6.0]])
-# Lines on the surface of a body in three dimensions.
-NUM_MERIDIANS = 13
-NUM_PARALLELS = 7
-# More points blur into one spot.
-MAX_POINTS = 4000
-# A boundary many times as far apart as the draws would make them one spot: the view
-# then shows the draws and the boundary near them.
-MAX_ZOOM = 10.0
 # Chains differ by marker and line, not by color alone.
 MARKERS = ("o", "^", "s", "x")
 LINES = ("-", "--", ":", "-.")
@@ -58,8 +53,6 @@ NUM_COLUMNS = 3
 PANEL = (3.4, 2.3)  # inches
 LEGEND_ROOM = 0.6  # inches
 DASHED = {"linestyle": "--"}
-# Ranks of fewer draws in a chain would show little.
-MIN_RANKED = 50
 
 
 def plot_draws(
@@ -110,7 +103,7 @@ def plot_draws(
     'theta[0]'
     """
     chains = read(draws)
-    domain = target.problem.domain if isinstance(target, Gibbs) else target
+    domain = target.domain if isinstance(target, Gibbs) else target
     if domain is not None:
         check.instance(Domain, target=domain, remedy="Pass a dps.Gibbs or a domain.")
         domain.check(len(chains.names))
@@ -214,7 +207,8 @@ def _space(chains: ChainDraws, domain: Domain | None, ax: Axes | None) -> Axes:
 
 def _scatter(ax: Axes, points: Array) -> None:
     """Draw the points of each chain, thinned to what can be told apart."""
-    stride = -(-points.shape[0] * points.shape[1] // MAX_POINTS)
+    # More points blur into one spot.
+    stride = -(-points.shape[0] * points.shape[1] // 4000)
     for c, chain in enumerate(points[:, ::stride]):
         style: Look = {"marker": MARKERS[c % 4], "ls": "", "ms": 3.0, "alpha": 0.8}
         ax.plot(*chain.T, label=f"chain {c}", mew=0.6, mfc="none", **style)
@@ -223,7 +217,9 @@ def _scatter(ax: Axes, points: Array) -> None:
 def _view(points: Array, boundary: Array) -> Array:
     """Return the corners of a view of the draws and of a boundary that is near."""
     low, high = points.min(axis=0), points.max(axis=0)
-    max_distance = 0.5 * MAX_ZOOM * np.max(high - low)
+    # A view of a whole boundary that is more than ten times as wide as the draws would
+    # show them as one spot. Only its near part is shown then.
+    max_distance = 5.0 * np.max(high - low)
     middle = 0.5 * (low + high)
     finite = boundary[np.isfinite(boundary).all(axis=1)]
     # A margin is shown where no boundary is near.
@@ -281,10 +277,11 @@ def space_curves(domain: Domain) -> list[Array]:
     center = domain.interior_point(3)
     turn = np.linspace(0.0, 2.0 * np.pi, NUM_ANGLES)
     curves = []
-    for longitude in np.linspace(0.0, np.pi, NUM_MERIDIANS)[:-1]:
+    # Lines on the surface of a body in three dimensions.
+    for longitude in np.linspace(0.0, np.pi, 13)[:-1]:
         plane = [np.cos(longitude), np.sin(longitude)]
         curves.append(np.stack([*np.outer(plane, np.sin(turn)), np.cos(turn)], axis=1))
-    for latitude in np.linspace(0.0, np.pi, NUM_PARALLELS + 2)[1:-1]:
+    for latitude in np.linspace(0.0, np.pi, 9)[1:-1]:
         ring = np.sin(latitude) * np.stack([np.cos(turn), np.sin(turn)], axis=1)
         level = np.full((NUM_ANGLES, 1), np.cos(latitude))
         curves.append(np.concatenate([ring, level], axis=1))
@@ -487,7 +484,8 @@ def _labeller() -> BaseLabeller:
 def _thin(draws: DataTree, theta: Array) -> DataTree:
     """Keep one draw per correlation time, so that ranks are nearly independent."""
     time = float(np.max(correlation_times(theta)))
-    longest = theta.shape[1] // MIN_RANKED
+    # Ranks of fewer draws in a chain would show little.
+    longest = theta.shape[1] // 50
     stride = max(1, min(math.ceil(time), longest) if math.isfinite(time) else 1)
     return draws.isel(draw=slice(None, None, stride), missing_dims="ignore")
 

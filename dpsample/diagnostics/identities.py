@@ -31,17 +31,11 @@ from dpsample.diagnostics.laws import POWER, chains_of, effective_size
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.exact import exact
 from dpsample.samplers.gaussian_fit import fit
-from dpsample.targets.gibbs import Gibbs, chords, energies, slopes
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import chords, energies, slopes
 
 if TYPE_CHECKING:
     from xarray import DataTree
-
-# Each direction adds two identities, and all identities share the false alarm.
-MAX_DIRECTIONS = 10
-# With fewer effective draws the standard errors are not trusted, and no verdict is
-# given.
-MIN_ESS = 50.0
-ROUNDING = 1e-12  # relative size of a slope that counts as zero
 
 
 class Identity(NamedTuple):
@@ -255,10 +249,10 @@ def gamma_check(
     (True, 4)
     """
     theta, is_independent = _checked_draws(draws, target)
-    rank = target.problem.domain.affine_dim(target.dim)
+    rank = target.domain.affine_dim(target.dim)
     if degree is not None:
         check.positive(degree=degree)
-        if target.problem.domain.is_bounded:
+        if target.domain.is_bounded:
             remedy = "Homogeneity ends at the boundary: leave the degree out."
             check.fail("degree", "None on a bounded domain", degree, remedy)
     known_degree, lowest = _homogeneity(target)
@@ -303,7 +297,9 @@ def judge(
     values = [identity.values for identity in identities.values()]
     count_draws = np.size if is_independent else effective_size
     sizes = np.array([float(count_draws(v)) for v in values])
-    sizes = np.where(sizes >= MIN_ESS, sizes, np.nan)
+    # With fewer effective draws the standard errors are not trusted, and no verdict is
+    # given.
+    sizes = np.where(sizes >= 50.0, sizes, np.nan)
     expected = np.array([i.expected for i in identities.values()])
     is_limit = np.array([i.is_limit for i in identities.values()])
     means = np.array([v.mean() for v in values])
@@ -335,18 +331,20 @@ def judge(
 
 def stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
     """Yield names and values (num_points,) of div phi - <phi, grad V>."""
+    # Each direction adds two identities, and all identities share the false alarm.
+    max_directions = 10
     normal, gradient = fit(target), slopes(target, points)
     # With factor (dim, rank) and whiten (rank, dim), whiten @ factor is the identity.
     # So white[:, i] grows by 1 along factor[:, i], and the divergence of white[:, i] b
     # v is white[:, i] times that of b v, plus b.
     white = (points - normal.center) @ normal.whiten.T
     factor, name = normal.factor, "axis {} of the fit"
-    if factor.shape[1] > MAX_DIRECTIONS:
+    if factor.shape[1] > max_directions:
         # A few mixtures of all axes see more than a few axes.
         # The seed is fixed, so that every check has the same directions.
         rank = factor.shape[1]
         noise = np.random.default_rng(0).standard_normal((rank, rank))
-        basis = np.linalg.qr(noise)[0][:, :MAX_DIRECTIONS]
+        basis = np.linalg.qr(noise)[0][:, :max_directions]
         white, factor, name = white @ basis, factor @ basis, "mixture {} of axes"
     for i, direction in enumerate(factor.T):
         bump, change = _bump(chords(target, points, direction))
@@ -375,7 +373,7 @@ def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
     rho is the gauge about an interior point c. It is 1 on the boundary, so the field
     vanishes there.
     """
-    domain, dim = target.problem.domain, target.dim
+    domain, dim = target.domain, target.dim
     center = domain.interior_point(dim)
     away = points - center
     reach = chords(target, np.broadcast_to(center, points.shape), away)[:, 1]
@@ -391,14 +389,15 @@ def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
 
 def _homogeneity(target: Gibbs) -> tuple[float | None, float]:
     """Return the degree of the energy about its minimizer or None, and its minimum."""
-    is_open = target.problem.domain.is_whole_space
+    is_open = target.domain.is_whole_space
     plan = exact.quadratic(target) if is_open else None
     if plan is not None:
         return 2.0, target.energy(plan.mean)
     center = target.numbers.regularizer.center
     slope = target.gradient(center)
     # A linear loss whose slopes cancel leaves the regularizer, a squared norm.
-    is_flat = np.abs(slope).max() <= ROUNDING * target.k
+    # Relative size of a slope that counts as zero.
+    is_flat = np.abs(slope).max() <= 1e-12 * target.k
     if is_open and target.problem.loss.name == "linear" and is_flat:
         return 2.0, target.energy(center)
     return None, gaussian_fit.minimize(target, tolerance=1e-9)[1]

@@ -23,14 +23,16 @@ from dpsample.core.arrays import Array, Ints
 from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics.couplings.meeting import run_all
 from dpsample.diagnostics.summaries import read
+from dpsample.numerics.r_hat_and_ess import plain_sizes
 from dpsample.samplers import quadrature
 from dpsample.samplers.chain import NUM_STATS, Prepared
 from dpsample.samplers.choice import draws_exactly
 from dpsample.samplers.exact import exact
-from dpsample.samplers.exact.exact import CORRELATED, IN_BOX, WHOLE, Exact
+from dpsample.samplers.exact.exact import KIND, Exact
 from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
-from dpsample.targets.gibbs import Gibbs, energies
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import energies
 from dpsample.targets.reduced import has_equalities
 
 if TYPE_CHECKING:
@@ -47,9 +49,6 @@ DRAWN = ("exact draws", "proximal")
 REFERENCES = ("auto", "closed form", "quadrature", "exact draws", "proximal")
 
 View = Callable[[Array], Array]
-# Total variation is estimated on a partition with so many points per cell on average.
-POINTS_PER_CELL = 25
-MAX_CELLS = 64
 
 
 def end_of(
@@ -111,23 +110,18 @@ def independent(draws: DataTree | Array) -> tuple[Array, str]:
 
 def smallest_ess(theta: Array) -> float:
     """Smallest effective sample size of a coordinate or its square."""
-    from arviz_stats.base import array_stats
-
     squares = (theta - theta.mean(axis=(0, 1))) ** 2
     functions = np.concatenate((theta, squares), axis=2)
     if (np.ptp(functions, axis=(0, 1)) == 0.0).any():
         return 0.0
-    sizes = array_stats.ess(functions, method="mean", chain_axis=0, draw_axis=1)
-    return float(np.min(sizes))
+    return float(np.min(plain_sizes(functions)))
 
 
 def effective_size(values: Array) -> float:
     """Effective sample size for the mean of values (chain, draw); NaN if constant."""
-    from arviz_stats.base import array_stats
-
     if np.ptp(values) == 0.0:
         return float("nan")
-    return float(array_stats.ess(values, method="mean", chain_axis=0, draw_axis=1))
+    return float(plain_sizes(values[:, :, None])[0])
 
 
 def chains_of(draws: DataTree | Array) -> tuple[Array, bool]:
@@ -192,11 +186,11 @@ class ClosedForm:
 def closed_form(target: Gibbs) -> ClosedForm | None:
     """Return the closed form of a target, or None."""
     plan = exact.quadratic(target)
-    if plan is None or plan.kind not in (WHOLE, CORRELATED, IN_BOX):
+    if plan is None or plan.kind not in (KIND.whole, KIND.correlated, KIND.in_box):
         return None
     from scipy import stats
 
-    if plan.kind == IN_BOX:
+    if plan.kind == KIND.in_box:
         low = (plan.lower - plan.mean) / plan.deviations
         high = (plan.upper - plan.mean) / plan.deviations
         if (np.maximum(low, -high) > FAR).any():
@@ -206,7 +200,7 @@ def closed_form(target: Gibbs) -> ClosedForm | None:
         excess, lowest = None, np.nan
     else:
         spread = plan.deviations
-        if plan.kind == CORRELATED:
+        if plan.kind == KIND.correlated:
             spread = np.sqrt((plan.factor**2).sum(axis=1))
         laws = [stats.norm(m, s) for m, s in zip(plan.mean, spread, strict=True)]
         excess, lowest = stats.gamma(0.5 * target.dim), target.energy(plan.mean)
@@ -222,7 +216,7 @@ def closed_form(target: Gibbs) -> ClosedForm | None:
 def choose(target: Gibbs, reference: str) -> str:
     """Name of the reference that is used, after a look at what is possible."""
     check.one_of(REFERENCES, reference=reference)
-    rank = target.problem.domain.affine_dim(target.dim)
+    rank = target.domain.affine_dim(target.dim)
     can: dict[str, Callable[[], bool]] = {
         "closed form": lambda: closed_form(target) is not None,
         "quadrature": lambda: rank in (1, 2),
@@ -258,7 +252,7 @@ def drawer(
 
 def names(target: Gibbs) -> tuple[str, ...]:
     """Names of the coordinates."""
-    return tuple(f"theta[{name}]" for name in target.problem.feature_names)
+    return tuple(f"theta[{name}]" for name in target.feature_names)
 
 
 def views(target: Gibbs) -> dict[str, View]:
@@ -322,7 +316,9 @@ def cells(points: Array, weights: Array, size: int) -> Callable[[Array], Ints]:
     Returns the function that maps points to numbers of cells; there are as many as a
     sample of the given size can fill.
     """
-    number = int(np.clip(size // POINTS_PER_CELL, 2, MAX_CELLS))
+    # Total variation is estimated on a partition with so many points per cell on
+    # average.
+    number = int(np.clip(size // 25, 2, 64))
     if points.shape[1] == 1:
         cuts = quantiles(points[:, 0], weights, number)
         return lambda x: np.asarray(np.searchsorted(cuts, x[:, 0]))

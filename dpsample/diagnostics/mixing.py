@@ -1,11 +1,14 @@
-r"""Mixing: total variation of a chain to its target after t steps.
+r"""Mixing: bounds of the total variation between a chain and its target after t steps.
 
-Pairs of chains with a lag L meet at times tau (`dpsample.diagnostics.couplings`), and
+A coupling runs two chains of the same sampler with common random numbers, the second
+one L steps behind the first. At the meeting time tau both are at the same point, and
+stay together (`dpsample.diagnostics.couplings`). Then
 
 .. math:: TV(X_t, \pi) \le E \max(0, \lceil (\tau - L - t) / L \rceil)
 
-(arXiv:1905.09971, Theorem 2.5), whose mean over replicates has an upper confidence
-limit. The proximal sampler has a proved curve as well (`alternation.tv_bound`).
+by Theorem 2.5 of arXiv:1905.09971. The mean over replicates estimates this
+expectation, and has an upper confidence limit. The proximal sampler has a proved curve
+as well (`alternation.tv_bound`).
 """
 
 from __future__ import annotations
@@ -38,27 +41,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WORDS = "statistical, for this data set, not a privacy proof"
-PILOT_REPLICATES = 100
-NUM_STEPS_SHOWN = 13
-# Lags from 0 to the last step shown: a geometric tail falls to 0.001 meanwhile.
-LAGS_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixingBound:
-    """Bounds of total variation over time: from couplings, and proved.
+    """Bounds of total variation over time, estimated by couplings and proved.
 
     Attributes
     ----------
     sampler : str
         The sampler whose chain was coupled.
     times : MeetingTimes
-        When the pairs met.
+        Meeting times of the pairs.
     curve : TotalVariationCurve
         Estimates and upper limits at each number of steps.
     proved : array of shape (num_steps,) or None
-        Proved bounds of the proximal sampler at the same numbers of steps; None where
-        no metric is valid.
+        Proved bounds of the proximal sampler at the same numbers of steps. It is None
+        if the sampler does not support the target.
     proved_for : str
         The chain to which the bounds apply. `release` relies on such a curve only.
     """
@@ -87,7 +86,8 @@ class MixingBound:
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw estimates, limits and the proved curve over the steps.
 
-        The scale ends where that many replicates see nothing; the proved curve goes on.
+        The scale ends where estimates of so many replicates are 0. The proved curve
+        continues.
 
         Parameters
         ----------
@@ -235,9 +235,9 @@ def tv_bound(
     options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
     if lag is None:
         lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
-    default_steps = np.arange(NUM_STEPS_SHOWN) * max(
-        1, lag * LAGS_SHOWN // NUM_STEPS_SHOWN
-    )
+    # The curve has 13 points over three lags, in which a geometric tail falls to 0.001.
+    num_steps_shown = 13
+    default_steps = np.arange(num_steps_shown) * max(1, lag * 3 // num_steps_shown)
     options |= {"replicates": replicates, "max_steps": lag + max_steps}
     times = meeting_times(prepared, target, lag=lag, seed=main, **options)
     curve = times.tv_curve(
@@ -256,14 +256,14 @@ def tv_bound(
 def prepare(
     sampler: Sampler | Prepared, target: Gibbs, seed: np.random.SeedSequence
 ) -> Prepared:
-    """Tune a sampler once, for all pairs of chains; one that is tuned stays so."""
+    """Tune a sampler once for all pairs of chains, unless it is tuned already."""
     if not isinstance(sampler, Sampler):
         return sampler
     return prepare_pair(sampler, target, streams(seed, 1)[0])[0]
 
 
 def words_for(sampler: object, name: str) -> str:
-    """Words for a sampler, or for one that is tuned."""
+    """Return a text for a sampler or for a tuned one."""
     return repr(sampler) if isinstance(sampler, Sampler) else f"a tuned {name}"
 
 
@@ -275,10 +275,10 @@ def pilot_lag(
     max_steps: int,
     **options: Any,
 ) -> int:
-    """Lag of the order of the 0.9-quantile of tau - lag.
+    """Return a lag of the order of the 0.9-quantile of tau - lag.
 
-    Two runs, the second with the lag that the first advises: pairs with a lag of 1 are
-    close from the start and meet early.
+    The second of two runs has the lag that the first one suggests. With the lag 1 of
+    the first run, pairs are close from the start and meet early.
     """
     lag = 1
     for child in seed.spawn(2):
@@ -287,11 +287,11 @@ def pilot_lag(
             target,
             lag=lag,
             seed=child,
-            replicates=PILOT_REPLICATES,
+            replicates=100,
             max_steps=lag + max_steps,
             **options,
         )
-        times.tv_bound(0)  # refuses pairs that did not meet
+        times.tv_bound(0)  # raises if a pair did not meet
         lag = max(lag, times.advised_lag)
     return lag
 
@@ -303,7 +303,11 @@ def _proved_curve(
     init: ArrayLike | None,
     seed: np.random.SeedSequence,
 ) -> tuple[Array | None, str]:
-    """Curve of the proof, of this chain if it has one, and whose it is."""
+    """Return a proved curve, and the text that says to which chain it applies.
+
+    Another sampler than the proximal one has no proof. Then the curve is that of the
+    proximal sampler, for comparison.
+    """
     if isinstance(prepared, PreparedProximal):
         bound = prepared.start_bound
         if init is not None:
@@ -319,6 +323,7 @@ def _proved_curve(
 
 def _curve(prepared: PreparedProximal, bound: float, steps: Ints) -> Array:
     step = prepared.trial.step
+    # The theorem begins with the first step, and total variation is at most 1.
     values = [
         alternation.tv_bound(int(t), step=step, start_bound=bound) if t > 0 else 1.0
         for t in steps

@@ -1,5 +1,14 @@
-"""Moments without burn-in bias, beside those of the exact law."""
+"""Unbiased estimates of moments, compared with exact values where they are known.
 
+The mean over a chain is biased by its start. Two coupled chains that meet give an
+estimate without this bias (`diagnostics.couplings.unbiased`), so that a difference from
+the exact moment shows an error of the sampler and not a short run.
+
+`couplings.unbiased_moments` has the estimates. This file chooses lag and burn-in for
+them, and compares them at one level for all of them.
+"""
+
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +28,6 @@ from dpsample.samplers.chain import Prepared
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
-# Averaged values of k per lag: what is spent on the burn-in becomes a small part.
-LAGS_AVERAGED = 5
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MomentCheck:
@@ -29,7 +35,7 @@ class MomentCheck:
 
     Attributes
     ----------
-    found : UnbiasedMoments
+    moments : UnbiasedMoments
         Estimates, standard errors and the replicates themselves.
     sampler, reference : str
         The sampler whose chains were coupled, and the source of the exact values.
@@ -43,7 +49,7 @@ class MomentCheck:
         Probability that a correct coupling fails, all estimates together.
     """
 
-    found: couplings.UnbiasedMoments
+    moments: couplings.UnbiasedMoments
     sampler: str
     reference: str
     exact: tuple[Array | None, ...]
@@ -52,13 +58,23 @@ class MomentCheck:
     false_alarm: float
 
     @property
+    def found(self) -> couplings.UnbiasedMoments:
+        """The former name of ``moments``, which goes with the next version."""
+        warnings.warn(
+            "found is now moments. The former name goes with the next version.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.moments
+
+    @property
     def ok(self) -> bool:
         """Whether no estimate differs from its exact value."""
         return not any((np.abs(z) > self.limit).any() for z in self.z_scores)
 
     def __repr__(self) -> str:
-        """Estimates beside exact values, and what they show."""
-        unbiased, lines = self.found, []
+        """Return a table of estimates and exact values, and the verdict."""
+        unbiased, lines = self.moments, []
         for i, name in enumerate(unbiased.names):
             exact = self.exact[i]
             errors = unbiased.standard_errors[i]
@@ -158,7 +174,7 @@ def unbiased_moments(
     >>> moments.ok, [value.round(12).tolist() for value in moments.exact]
     (True, [[2.5], [7.25]])
     """
-    del progress  # `with_line` has seen to it
+    del progress  # the decorator uses it
     from scipy.stats import t
 
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
@@ -176,23 +192,26 @@ def unbiased_moments(
     options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
     if lag is None:
         lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
+    # A replicate averages 5 lags of draws by default, so that the burn-in of one lag is
+    # a small part of the work.
     unbiased = couplings.unbiased_moments(
         prepared,
         target,
         moments=moments,
         lag=lag,
         burn_in=lag if burn_in is None else burn_in,
-        num_draws=LAGS_AVERAGED * lag if num_draws is None else num_draws,
+        num_draws=5 * lag if num_draws is None else num_draws,
         replicates=replicates,
         seed=main,
         max_steps=lag + max_steps,
         **options,
     )
+    # The limit is for all estimates together, by the union bound.
     reference, exact = _exact(target, moments)
     rows = zip(unbiased.estimates, unbiased.standard_errors, exact, strict=True)
     number = sum(np.size(value) for value in exact if value is not None)
     return MomentCheck(
-        found=unbiased,
+        moments=unbiased,
         sampler=words_for(sampler, "sampler"),
         reference=reference,
         exact=exact,
@@ -218,7 +237,7 @@ def _exact(
             "theta_squared": form.variance + form.mean**2,
         }
         return "closed form", tuple(values[name] for name in moments)
-    if target.problem.domain.affine_dim(target.dim) in (1, 2):
+    if target.domain.affine_dim(target.dim) in (1, 2):
         grid = laws.grid(target)
         functions: list[Callable[[Array], Any]] = [
             m if callable(m) else NAMED[m] for m in moments

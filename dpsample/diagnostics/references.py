@@ -16,15 +16,12 @@ from dpsample.diagnostics.couplings.meeting import run_all
 from dpsample.diagnostics.laws import POWER, Interval
 from dpsample.running.progress import with_line
 from dpsample.samplers.sampler import Sampler
-from dpsample.targets.gibbs import Gibbs, energies
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import energies
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
-# Reference draws per point that is tested.
-DRAWS_PER_POINT = 10
-# Share of the false alarms that the error of proximal references may take.
-SLACK = 1e-3
 # Probability that one limit of a total variation or Wasserstein distance is wrong.
 LIMIT_ERROR = 0.025
 
@@ -208,11 +205,13 @@ def compare(
     if points.shape[1] != target.dim or len(points) < 2:
         check.fail("draws", f"2 or more of dimension {target.dim}", points.shape)
     name = laws.choose(target, reference)
-    rank = target.problem.domain.affine_dim(target.dim)
+    rank = target.domain.affine_dim(target.dim)
     grid = laws.grid(target) if rank in (1, 2) else None  # also for distances
     other: int | None = None
     if name in laws.DRAWN:
-        other, error = DRAWS_PER_POINT * len(points), SLACK * false_alarm
+        # Each tested point has ten reference draws. The error of proximal references
+        # may take a thousandth of the false alarms.
+        other, error = 10 * len(points), 1e-3 * false_alarm
         tuning, *rest = streams(others, other + 1)
         draw = laws.drawer(target, name, error / other, tuning)
         drawn = np.array(run_all(draw, rest, threads))
@@ -300,8 +299,8 @@ def _variation(points: Array, grid: laws.Grid) -> Interval:
 def _transport(target: Gibbs, points: Array, grid: laws.Grid) -> dict[str, Interval]:
     """Wasserstein distance of each coordinate."""
     widths = np.full(target.dim, np.inf)
-    if target.problem.domain.is_bounded:
-        eye, support = np.eye(target.dim), target.problem.domain.support
+    if target.domain.is_bounded:
+        eye, support = np.eye(target.dim), target.domain.support
         widths = np.asarray(support(eye) + support(-eye))
     return {
         name: laws.wasserstein(

@@ -28,15 +28,12 @@ from dpsample.running.progress import with_line
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.choice import draws_exactly
 from dpsample.samplers.sampler import Sampler
-from dpsample.targets.gibbs import Gibbs, as_rows, energies
+from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs_target import energies
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Expected ranks in a bin of the chi-square test.
-PER_BIN = 10
-# Total variation of all prior draws together, where they are not exact.
-PRIOR_ERROR = 1e-6
 PILOT_DRAWS = 2000
 
 
@@ -262,7 +259,8 @@ def prior(
     )
     alone = Gibbs(flat, k=target.k, mu=target.mu, regularizer=target.regularizer)
     name = "exact draws" if draws_exactly(alone) else laws.choose(alone, "proximal")
-    return laws.drawer(alone, name, PRIOR_ERROR / count, rng)
+    # Total variation of all prior draws together, where they are not exact.
+    return laws.drawer(alone, name, 1e-6 / count, rng)
 
 
 def redraw_labels(target: Gibbs, theta: Array, rng: np.random.Generator) -> Gibbs:
@@ -328,7 +326,8 @@ def uniformity(ranks: Ints, num_draws: int) -> float:
 def bin_edges(size: int, num_draws: int) -> Ints:
     """Return the first ranks of the bins, and one more than the last rank."""
     number = num_draws + 1
-    max_bins = max(2, min(number, size // PER_BIN))
+    # Expected ranks in a bin of the chi-square test.
+    max_bins = max(2, min(number, size // 10))
     bins = next((b for b in range(max_bins, 1, -1) if number % b == 0), max_bins)
     return np.linspace(0, number, bins + 1).astype(np.int64)
 

@@ -19,7 +19,15 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
-from dpsample.numerics.mixing import nested_r_hats, normal_scores, sizes_of_means
+from dpsample.numerics.r_hat_and_ess import (
+    nested_r_hats,
+    normal_scores,
+    plain_sizes,
+    sizes_of_means,
+    tail_indicators,
+    tail_sizes,
+    verdicts,
+)
 from dpsample.running.convergence import are_many_and_short, sizes_of_starts
 
 if TYPE_CHECKING:
@@ -28,10 +36,6 @@ if TYPE_CHECKING:
 
 # Fewer draws in a chain have no effective sample size: halves need two each.
 MIN_DRAWS = 4
-# The interval that ArviZ shows by default: odd, lest it look like a test.
-CI_PROB = 0.89
-# The tail ESS is the smaller of those of this quantile and of its mirror image.
-TAIL_PROB = 0.05
 MIXING = ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "ess_square", "r_hat")
 # Effective sizes, and the errors that they decide.
 SIZES = {"ess_bulk": "mcse_mean", "ess_square": "mcse_sd", "ess_tail": ""}
@@ -45,9 +49,6 @@ CAN = (
 # Means of such batches correlate by less than 0.1; longer ones would leave chains of
 # effective size 100 with too few. Simulated levels are within a factor of 3 of nominal.
 BATCH_TIMES = 5.0
-# More batches in half a chain than this add no power; fewer are closer to normal.
-MAX_BATCHES = 20
-MIN_BATCHES = 2
 
 
 class ChainDraws(NamedTuple):
@@ -119,11 +120,11 @@ def superchains(theta: DataArray) -> Ints | None:
     return groups if len(sizes) > 1 and sizes.min() > 1 else None
 
 
-def summary(draws: DataTree, *, ci_prob: float = CI_PROB) -> pd.DataFrame:
+def summary(draws: DataTree, *, ci_prob: float = 0.89) -> pd.DataFrame:
     """Return location, spread, Monte Carlo errors and effective sizes as a table.
 
-    Effective sample sizes and R-hat are the rank-normalized ones of ArviZ
-    (arXiv:1903.08008); R-hat compares halves of chains, or quarters of a single one.
+    Effective sample sizes and R-hat are rank-normalized (arXiv:1903.08008), with
+    ArviZ's numbers. R-hat compares halves of chains, or quarters of a single one.
     Many short chains, 128 or more of fewer than 100 draws each, have no
     autocorrelations to speak of. Their effective sizes and errors are those of the
     means of independent chains, and R-hat is nested (arXiv:2110.13017) if chains share
@@ -169,18 +170,18 @@ def summary(draws: DataTree, *, ci_prob: float = CI_PROB) -> pd.DataFrame:
     (['mean', 'sd', 'eti89_lower', 'eti89_upper'], 1, True)
     """
     import pandas as pd
-    from arviz_stats.base import array_stats
 
     check.open_interval(0.0, 1.0, ci_prob=ci_prob)
     chains = read(draws)
     theta = chains.theta
-    ends = array_stats.eti(theta, prob=ci_prob, axis=(0, 1))
+    outside = 0.5 * (1.0 - ci_prob)
+    ends = np.quantile(theta, [outside, 1.0 - outside], axis=(0, 1))
     interval = f"eti{100.0 * ci_prob:g}"
     columns = {
         "mean": theta.mean(axis=(0, 1)),
         "sd": theta.std(axis=(0, 1), ddof=1),
-        f"{interval}_lower": ends[:, 0],
-        f"{interval}_upper": ends[:, 1],
+        f"{interval}_lower": ends[0],
+        f"{interval}_upper": ends[1],
         **mixing(theta, chains.superchains),
     }
     records = chains.stats.get("num_records")
@@ -195,14 +196,15 @@ def mixing(theta: Array, superchains: Ints | None = None) -> dict[str, Array]:
 
     Columns (dim,) from draws (chain, draw, dim), NaN where nothing moved.
     """
-    # ArviZ calls a constant a perfect sample.
+    # A constant would count as a perfect sample.
     has_moved = np.ptp(theta, axis=(0, 1)) > 0.0
     varying = theta[:, :, has_moved]
     measures: dict[str, Any] = {}
     if varying.size:
         is_short = are_many_and_short(*theta.shape[:2])
-        measures = _of_chain_means(varying) if is_short else _of_chains(varying)
-        measures["r_hat"] = r_hat(varying, superchains)
+        measures = (
+            _of_chain_means(varying, superchains) if is_short else _of_chains(varying)
+        )
         if is_short and superchains is not None:
             for size, error in SIZES.items():
                 smaller = sizes_of_starts(
@@ -219,22 +221,27 @@ def mixing(theta: Array, superchains: Ints | None = None) -> dict[str, Array]:
 
 
 def _of_chains(draws: Array) -> dict[str, Array]:
-    """Return errors and effective sizes by autocorrelations."""
-    from arviz_stats.base import array_stats
+    """Return errors, effective sizes and R-hat by autocorrelations.
 
-    axes: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
-    squares = (draws - draws.mean(axis=(0, 1))) ** 2
+    The variance of a sample variance is that of the squares, and the delta method makes
+    an error of the standard deviation of it.
+    """
+    centered = draws - draws.mean(axis=(0, 1))
+    second, fourth = (np.mean(centered**power, axis=(0, 1)) for power in (2, 4))
+    r_hats, (bulk, square) = verdicts(draws)
+    sizes = plain_sizes(draws)
     return {
-        "mcse_mean": array_stats.mcse(draws, method="mean", **axes),
-        "mcse_sd": array_stats.mcse(draws, method="sd", **axes),
-        "ess_bulk": array_stats.ess(draws, method="bulk", **axes),
-        "ess_tail": array_stats.ess(draws, method="tail", prob=TAIL_PROB, **axes),
-        "ess_square": array_stats.ess(squares, method="bulk", **axes),
+        "mcse_mean": draws.std(axis=(0, 1), ddof=1) / np.sqrt(sizes),
+        "mcse_sd": np.sqrt((fourth - second**2) / (4.0 * second * sizes)),
+        "ess_bulk": bulk,
+        "ess_tail": tail_sizes(draws),
+        "ess_square": square,
+        "r_hat": r_hats[0],
     }
 
 
-def _of_chain_means(draws: Array) -> dict[str, Array]:
-    """Return errors and effective sizes by means of independent chains."""
+def _of_chain_means(draws: Array, superchains: Ints | None) -> dict[str, Array]:
+    """Return errors, effective sizes and R-hat by means of independent chains."""
     squares = (draws - draws.mean(axis=(0, 1))) ** 2
 
     def error(values: Array) -> Array:
@@ -242,25 +249,22 @@ def _of_chain_means(draws: Array) -> dict[str, Array]:
             values.mean(axis=1).std(axis=0, ddof=1) / math.sqrt(len(values))
         )
 
-    ends = np.quantile(draws, [TAIL_PROB, 1.0 - TAIL_PROB], axis=(0, 1))
-    tails = [sizes_of_means((draws <= end).astype(np.float64)) for end in ends]
     return {
         "mcse_mean": error(draws),
         "mcse_sd": error(squares) / (2.0 * draws.std(axis=(0, 1), ddof=1)),
         "ess_bulk": sizes_of_means(normal_scores(draws)),
-        "ess_tail": np.fmin(*tails),
+        "ess_tail": np.fmin(*map(sizes_of_means, tail_indicators(draws))),
         "ess_square": sizes_of_means(normal_scores(squares)),
+        "r_hat": r_hat(draws, superchains),
     }
 
 
 def r_hat(values: Array, superchains: Ints | None = None) -> Array:
-    """Rank-normalized split R-hat of functions (chain, draw, m), shape (m,).
+    """Return rank-normalized split R-hat of functions (chain, draw, m), shape (m,).
 
-    ArviZ gives a single chain none, so its halves count as chains. It is nested for
-    many short chains, whose superchains must be known if they have fewer than 4 draws.
+    It is nested for many short chains, whose superchains must be known if they have
+    fewer than 4 draws.
     """
-    from arviz_stats.base import array_stats
-
     if are_many_and_short(*values.shape[:2]):
         if superchains is not None:
             folded = np.abs(values - np.median(values, axis=(0, 1)))
@@ -271,10 +275,8 @@ def r_hat(values: Array, superchains: Ints | None = None) -> Array:
             return np.asarray(np.fmax(*r_hats))
         if values.shape[1] < MIN_DRAWS:
             return np.full(values.shape[2], np.nan)
-    if len(values) == 1:
-        half = values.shape[1] // 2
-        values = np.concatenate([values[:, :half], values[:, -half:]])
-    return np.asarray(array_stats.rhat(values, chain_axis=0, draw_axis=1))
+    of_values, _ = verdicts(values)[0]
+    return np.asarray(of_values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,17 +381,13 @@ def correlation_times(values: Array) -> Array:
     and infinite where nothing moved. Chains are centered one by one: that their means
     differ is not autocorrelation.
     """
-    from arviz_stats.base import array_stats
-
     chains, draws, _ = values.shape
     centered = values - values.mean(axis=1, keepdims=True)
     times = np.full(values.shape[2], math.inf)
     has_moved = np.ptp(values, axis=1).max(axis=0) > 0.0
     if has_moved.any():
-        size = array_stats.ess(
-            centered[:, :, has_moved], chain_axis=0, draw_axis=1, method="identity"
-        )
-        times[has_moved] = np.maximum(chains * draws / np.asarray(size), 1.0)
+        sizes = plain_sizes(centered[:, :, has_moved], is_split=False)
+        times[has_moved] = np.maximum(chains * draws / sizes, 1.0)
     # A size that cannot be estimated counts as none.
     return np.where(np.isnan(times), math.inf, times)
 
@@ -403,8 +401,9 @@ def batch_means(values: Array, time: float) -> Array | None:
     half = values.shape[1] // 2
     if not math.isfinite(time):
         return None
-    count = min(half // math.ceil(BATCH_TIMES * time), MAX_BATCHES)
-    if count < MIN_BATCHES:
+    # More batches in half a chain than this add no power; fewer are closer to normal.
+    count = min(half // math.ceil(BATCH_TIMES * time), 20)
+    if count < 2:
         return None
     length = half // count
     halves = np.stack([values[:, :half], values[:, -half:]], axis=1)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array, Values
+from dpsample.core.arrays import SPACING, Array, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
 from dpsample.core.spec import freeze
@@ -45,8 +45,6 @@ from dpsample.numerics.norms import (
 )
 from dpsample.numerics.vectors import copy_into
 
-# Spacing of doubles at 1.
-EPSILON = 2.0**-52
 # Limit of Newton and bisection steps, more than double arithmetic ever needs.
 MAX_STEPS = 200
 # The exponential of a larger number overflows.
@@ -108,7 +106,7 @@ def solve_log_root(size: float, weight: float, power: float) -> float:
         slope = first + power * second
         step = (first + second - size) / slope if slope > 0.0 else 0.0
         point -= step
-        if not abs(step) > EPSILON * max(1.0, abs(point)):
+        if not abs(step) > SPACING * max(1.0, abs(point)):
             break
     return point
 
@@ -159,7 +157,7 @@ def shrink_general(size: Array, radius: float, p: float, out: Array) -> None:
     log_norm = np.nan
     for _ in range(MAX_STEPS):
         log_norm, slope = shrink_coordinates(size, weight, p, out)
-        if is_converged or abs(log_norm) <= EPSILON:
+        if is_converged or abs(log_norm) <= SPACING:
             break
         if log_norm > 0.0:
             low = weight
@@ -173,12 +171,12 @@ def shrink_general(size: Array, radius: float, p: float, out: Array) -> None:
         if not low < next_weight < high:
             next_weight = 0.5 * (low + high)
         last_error = abs(log_norm)
-        is_converged = abs(next_weight - weight) <= EPSILON * next_weight
+        is_converged = abs(next_weight - weight) <= SPACING * next_weight
         weight = next_weight
     # Division by the norm removes what is left of the error.
     for i in range(dim):
         out[i] = radius * math.exp(out[i] - log_norm)
-    if not (is_converged or abs(log_norm) <= EPSILON):
+    if not (is_converged or abs(log_norm) <= SPACING):
         out[:] = np.nan
 
 
@@ -209,7 +207,7 @@ def pull_point_inside(body: Body, out: Array) -> None:
 
     It is outside by a few rounding errors, so the first steps usually suffice.
     """
-    pull = EPSILON
+    pull = SPACING
     while distance(out, body.center, body.p) > body.radius:
         for i in range(len(out)):
             out[i] = body.center[i] + (out[i] - body.center[i]) * (1.0 - pull)
@@ -296,7 +294,7 @@ def find_outer_end(
             break
         step = min(excess / slope, abs(t))
         t -= sign * step
-        if step <= EPSILON * abs(t):
+        if step <= SPACING * abs(t):
             break
     return t
 
@@ -311,7 +309,7 @@ def pull_end_inside(
     up to 16 rounding errors. If only 0 remains, the point itself is on the boundary.
     """
     inside = t
-    pull = EPSILON
+    pull = SPACING
     while not norm_along(theta, direction, inside, center, p) <= radius:
         if pull >= 1.0:
             return 0.0
@@ -319,7 +317,7 @@ def pull_end_inside(
         pull *= 2.0
     outside = t
     for _ in range(60):
-        if abs(outside - inside) <= 16.0 * EPSILON * abs(t):
+        if abs(outside - inside) <= 16.0 * SPACING * abs(t):
             break
         middle = 0.5 * (inside + outside)
         if norm_along(theta, direction, middle, center, p) <= radius:

@@ -61,11 +61,6 @@ def _box_support_sparse(rows: CSR, lower: Array, upper: Array) -> Array:
     return np.asarray(best.sum(axis=1)).reshape(-1)
 
 
-# Directions that are simulated at once. `Polytope.support` solves a program for each of
-# so few.
-BLOCK = 200
-
-
 class Width(NamedTuple):
     """Gaussian width and the standard error of its simulation, 0 if it is exact.
 
@@ -134,11 +129,14 @@ def simulate_width(
     The length of g is independent of its direction u, and the support function h is
     homogeneous. So E h(g) = E ||g|| E h(u), and only directions are simulated.
     """
+    # Directions that are simulated at once. `Polytope.support` solves a program for
+    # each of so few.
+    block = 200
     check.integer(2, num_draws=num_draws)
     rng = streams(seed, 1)[0]
     values = []
-    for begin in range(0, num_draws, BLOCK):
-        g = rng.standard_normal((min(BLOCK, num_draws - begin), dim))
+    for begin in range(0, num_draws, block):
+        g = rng.standard_normal((min(block, num_draws - begin), dim))
         g /= np.linalg.norm(g, axis=1, keepdims=True)
         values.append(np.asarray(support(g)))
     # One infinite height shows that the domain is unbounded.

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array, Ints, Values
+from dpsample.core.arrays import SPACING, Array, Ints, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import CSR, Directions, Rows, as_csr, is_sparse
 from dpsample.core.spec import Json, freeze
@@ -44,8 +44,6 @@ from dpsample.domains.linear_programs import System
 from dpsample.numerics.norms import norm
 from dpsample.numerics.vectors import copy_into
 
-# Spacing of doubles at 1.
-EPSILON = 2.0**-52
 # Singular values, and parts of rows outside a span, of this relative size count as 0.
 DEPENDENT = 1e-10
 # Tolerance of equalities, in units of the center's largest coordinate or of 1.
@@ -119,7 +117,7 @@ def pull_end_inside_polytope(
 ) -> float:
     """Return a t towards 0 whose point satisfies all inequalities."""
     inside = t
-    pull = EPSILON
+    pull = SPACING
     while np.isfinite(inside) and largest_excess(body, theta, direction, inside) > 0.0:
         if pull >= 1.0:
             return 0.0
@@ -331,7 +329,7 @@ def polytope_project(body: Body, theta: Array, out: Array) -> None:
         missed = inner(body.matrix[i], out) - body.bounds[i]
         if abs(missed) > 0.5 * body.tolerance:
             subtract(out, missed, body.matrix[i])
-    pull = EPSILON
+    pull = SPACING
     while largest_excess(body, out, out, 0.0) > 0.0:
         for j in range(len(out)):
             out[j] = body.center[j] + (1.0 - pull) * (out[j] - body.center[j])
@@ -969,7 +967,7 @@ class Polytope(Domain):
             check.fail("A theta <= b", "an inequality on A_eq theta = b_eq", got)
         terms = np.abs(self.A) @ np.abs(point) + np.abs(self.b)
         # A product with 0 is exact, so a bound of one coordinate keeps its digits.
-        noise = EPSILON * (np.count_nonzero(self.A, axis=1) + 1) * terms
+        noise = SPACING * (np.count_nonzero(self.A, axis=1) + 1) * terms
         # Multiplication by powers of two is exact, and gives rows of size about 1.
         factors = np.ldexp(1.0, -np.frexp(np.abs(rows[used]).max(axis=1))[1])
         return FreeRows(

@@ -29,8 +29,6 @@ from dpsample.core.arrays import Array, Ints
 from dpsample.core.sparse import Rows
 from dpsample.numerics.exact import two_product
 
-# The refinement begins with this unit, relative to the largest offset |b_i| / |a_i|.
-FIRST_UNIT = 1e-5
 # A program of the refinement looks for a move of at most this many units.
 REACH = 1e6
 # Error of a solver in units of its program.
@@ -239,7 +237,10 @@ def _refine_center(facets: Facets, chart: Chart, center: Array, unit: float) -> 
     A program finds a move w and the gain of the least distance from a facet. Both are 0
     if the center is already the best.
     """
-    step = max(FIRST_UNIT * unit, np.finfo(np.float64).tiny)
+    # The refinement begins with this unit, relative to the largest offset |b_i| /
+    # |a_i|.
+    first_unit = 1e-5
+    step = max(first_unit * unit, np.finfo(np.float64).tiny)
     rows, dim = chart.with_gain(), chart.rows.shape[1]
     equalities = chart.equalities(1)
     # Facets that no move of this program can reach are left out.
@@ -267,7 +268,7 @@ def _refine_center(facets: Facets, chart: Chart, center: Array, unit: float) -> 
             center, distances, errors = candidate, after, after_errors
         if has_gained and np.abs(answer.x).max() >= 0.99 * REACH:
             # The move ended at the limit of the program, so the unit is too small.
-            step = min(10.0 * step, FIRST_UNIT * unit)
+            step = min(10.0 * step, first_unit * unit)
         elif error <= max(1e-3 * abs(distances.min()), errors[distances.argmin()]):
             break
         else:

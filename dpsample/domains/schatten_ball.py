@@ -12,15 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array, Values
+from dpsample.core.arrays import SPACING, Array, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
-from dpsample.domains.ball import (
-    EPSILON,
-    MAX_STEPS,
-    euclidean_chord,
-    shrink_to_norm,
-)
+from dpsample.domains.ball import MAX_STEPS, euclidean_chord, shrink_to_norm
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_length
 from dpsample.numerics.norms import (
     conversion,
@@ -107,7 +102,7 @@ def schatten_project(body: Body, theta: Array, out: Array) -> None:
     write_product(left, shrunk, right, out)
     # Rounding errors of the decomposition may leave the product outside. The loop ends,
     # because the share that is taken off doubles up to 1, and 0 is inside.
-    pull = EPSILON
+    pull = SPACING
     while schatten_along(body, out, body.center, 0.0) > body.radius:
         out *= 1.0 - pull
         pull = min(2.0 * pull, 1.0)
@@ -135,12 +130,12 @@ def find_schatten_end(body: Body, theta: Array, direction: Array, sign: float) -
             break
         step = min(excess / (sign * slope), outside)
         outside -= step
-        if step <= EPSILON * outside:
+        if step <= SPACING * outside:
             break
     # Steps of doubled length lead inside. The membership test decides, as it rounds
     # differently from `norm_and_slope`.
     inside = outside
-    pull = EPSILON
+    pull = SPACING
     while not schatten_along(body, theta, direction, sign * inside) <= body.radius:
         if pull >= 1.0:
             return 0.0

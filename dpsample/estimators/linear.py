@@ -432,7 +432,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         # columns into a part of the intercept.
         matrix = np.eye(slopes + 1, self.answer_.theta.size)
         if self.encoding_ is not None:
-            factors, shifts = self.encoding_.units()
+            factors, shifts = self.encoding_.feature_scales()
             matrix[:slopes, :slopes] = np.diag(factors)
             matrix[-1, :slopes] = shifts
         return self._units[0] * matrix

@@ -26,6 +26,7 @@ from dpsample.privacy.accounting.events import (
     Event,
     GaussianEvent,
 )
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.privacy.certificates.registry import TUNED
 from dpsample.privacy.curves.gaussian import gaussian_epsilon
 from dpsample.privacy.curves.random_stopping import (
@@ -33,15 +34,6 @@ from dpsample.privacy.curves.random_stopping import (
     check_stop,
 )
 from dpsample.problem.facts import PublicFacts
-
-# Share of delta / mean_tries at which each candidate's fit is calibrated.
-DELTA_SHARE = 0.5
-# Smallest epsilon of that calibration, for trials whose delta alone is enough.
-MIN_EPSILON = 1e-12
-# The gdp of a trial shrinks by a factor in this range from one calibration to the next.
-MIN_SHRINK = 0.5
-MAX_SHRINK = 0.995
-SEARCH_STEPS = 100
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,7 +60,8 @@ class TuningPlan:
     @property
     def base_delta(self) -> float:
         """Delta of each try's calibration."""
-        return DELTA_SHARE * self.budget.delta / self.mean_tries
+        # Share of delta / mean_tries at which each candidate's fit is calibrated.
+        return 0.5 * self.budget.delta / self.mean_tries
 
     @property
     def sensitivity(self) -> float:
@@ -87,7 +80,8 @@ class TuningPlan:
     def recipes(self, gdp: float) -> list[Recipe]:
         """Recipes of the candidates for their part of a try's gdp."""
         fit = gdp * math.sqrt(1.0 - self.score_share)
-        epsilon = max(gaussian_epsilon(self.base_delta, fit), MIN_EPSILON)
+        # Smallest epsilon of that calibration, for trials whose delta alone is enough.
+        epsilon = max(gaussian_epsilon(self.base_delta, fit), 1e-12)
         relation = self.budget.relation
         part = Budget(epsilon=epsilon, delta=self.base_delta, relation=relation)
         recipes = [
@@ -121,24 +115,25 @@ class TuningPlan:
         gdp = best_of_gdp(
             max_epsilon, total.delta, stop=self.stop, mean_tries=self.mean_tries
         ) * (1.0 - 1e-9)
-        for _ in range(SEARCH_STEPS):
+        for _ in range(100):
             recipes = self.recipes(gdp)
             event = self.event(gdp, recipes)
             total_delta = delta_of(event, epsilon=max_epsilon, relation=relation)
             if total_delta <= total.delta:
                 return gdp, recipes
             spent = epsilon_of(event, delta=total.delta, relation=relation)
-            gdp *= min(max(max_epsilon / spent, MIN_SHRINK), MAX_SHRINK)
+            # The gdp of a trial shrinks by a factor in this range from one calibration
+            # to the next.
+            gdp *= min(max(max_epsilon / spent, 0.5), 0.995)
         check.fail("candidates", "such that the budget can be met", self.candidates)
 
     def certificate(self, gdp: float, recipes: list[Recipe]) -> EventCertificate:
         """Certificate of an unseeded run."""
         stddev = self.score_stddev(gdp)
-        names = ", ".join(map(repr, self.candidates))
-        comma = "," if len(self.candidates) == 1 else ""
+        candidates = tuple(map(MechanismSpec.of, self.candidates))
         return EventCertificate.of(
             kind=TUNED + "+".join(sorted({recipe.kind for recipe in recipes})),
-            mechanism=f"Tuned(candidates=({names}{comma}))",
+            mechanism=MechanismSpec("Tuned", (("candidates", candidates),)),
             budget=self.budget,
             event=self.event(gdp, recipes),
             facts=self.facts,

@@ -19,12 +19,12 @@ uniform point of it. It is surely under f left of the next edge x_{i+1}.
 ball has the density prod t^(k - m) prod_{i<j} |t_i^2 - t_j^2| / ||t||_r^(m k) in the
 direction of t. Three proposals of the same form make exact rejection possible.
 
-- WISHART: the spectrum of a Gaussian matrix with a real number ``dof`` of columns. Its
-  direction has k replaced by ``dof`` and the norm by the Euclidean one.
-- OPERATOR: the spectrum of the leading m x k block of a random orthogonal matrix of
+- ``wishart``: the spectrum of a Gaussian matrix with a real number ``dof`` of columns.
+  Its direction has k replaced by ``dof`` and the norm by the Euclidean one.
+- ``operator``: the spectrum of the leading m x k block of a random orthogonal matrix of
   size k + m + 1, which is uniform in the ball of the operator norm.
-- ORDERED: independent t_1 > ... > t_m with density t_i^(k + m - 2 i) exp(-t_i^r), since
-  t_i^2 - t_j^2 <= t_i^2 for i < j.
+- ``ordered``: independent t_1 > ... > t_m with density t_i^(k + m - 2 i) exp(-t_i^r),
+  since t_i^2 - t_j^2 <= t_i^2 for i < j.
 
 References
 ----------
@@ -47,10 +47,17 @@ from dpsample.numerics.norms import thin_svd, write_product
 from dpsample.numerics.vectors import copy_into
 
 NUM_LAYERS = 256
-# Larger exponents count as r = inf, from which no double distinguishes them.
-LARGEST_EXPONENT = 1e18
-# Methods of a `SchattenPlan`.
-WISHART, OPERATOR, ORDERED = range(3)
+
+
+class Method(NamedTuple):
+    """Codes of the methods of a `SchattenPlan`, which the module describes."""
+
+    wishart: int = 0
+    operator: int = 1
+    ordered: int = 2
+
+
+METHOD = Method()
 
 
 class ConeTable(NamedTuple):
@@ -108,7 +115,8 @@ def cone_table(r: float) -> ConeTable:
     (3,)
     """
     check.at_least(1.0, r=r)
-    table = _table(math.inf if r > LARGEST_EXPONENT else float(r))
+    # Doubles cannot distinguish the table of a larger exponent from that of r = inf.
+    table = _table(math.inf if r > 1e18 else float(r))
     return table._replace(layers=table.layers.copy())
 
 
@@ -297,7 +305,7 @@ class SchattenPlan(NamedTuple):
     num_rows, num_columns : int
         Shape of the matrices.
     method : int
-        WISHART, OPERATOR or ORDERED.
+        A code of `METHOD`.
     dof : float
         Number of columns of the Gaussian matrix whose spectrum is proposed.
     log_bound : float
@@ -309,7 +317,7 @@ class SchattenPlan(NamedTuple):
     --------
     >>> from dpsample.noise import schatten_plan
     >>> plan = schatten_plan((2, 2), 4.0)
-    >>> plan.method == OPERATOR, round(plan.acceptance, 6)
+    >>> plan.method == METHOD.operator, round(plan.acceptance, 6)
     (True, 0.934838)
     """
 
@@ -340,11 +348,11 @@ def _propose(rng, plan, t):
     """Write a proposed spectrum."""
     m = min(plan.num_rows, plan.num_columns)
     k = max(plan.num_rows, plan.num_columns)
-    if plan.method == ORDERED:
+    if plan.method == METHOD.ordered:
         for i in range(m):
             shape = (k + m - 2 * i - 1) / plan.r
             t[i] = rng.standard_gamma(shape) ** (1.0 / plan.r)
-    elif plan.method == WISHART:
+    elif plan.method == METHOD.wishart:
         root = np.empty((m, m))
         _fill_triangle(rng, plan.dof, 0, root)
         copy_into(thin_svd(root.reshape(m * m), m, m)[1], t)
@@ -364,7 +372,7 @@ def log_acceptance(plan, t):
     m = min(plan.num_rows, plan.num_columns)
     k = max(plan.num_rows, plan.num_columns)
     total = 0.0
-    if plan.method == ORDERED:
+    if plan.method == METHOD.ordered:
         for i in range(m):
             for j in range(i + 1, m):
                 square = (t[j] / t[i]) ** 2
@@ -373,7 +381,7 @@ def log_acceptance(plan, t):
                 total += math.log1p(-square)
         return total
     log_norm = math.log(scaled_norm(t, plan.r))
-    if plan.method == OPERATOR:
+    if plan.method == METHOD.operator:
         return m * k * (math.log(scaled_norm(t, np.inf)) - log_norm)
     for i in range(m):
         total += (k - plan.dof) * math.log(t[i]) if plan.dof != k else 0.0

@@ -37,8 +37,16 @@ from dpsample.noise.generalized_gaussian import log_ball_volume
 from dpsample.noise.noise import Noise, Size, check_rng, checked_size, parts
 from dpsample.noise.schatten import log_schatten_volume, schatten_plan
 
-# Kinds of a `KNormTable`.
-COORDINATES, SPECTRUM, FACETS = range(3)
+
+class Kind(NamedTuple):
+    """Codes of the kinds of a `KNormTable`: the form of the unit ball."""
+
+    coordinates: int = 0
+    spectrum: int = 1
+    facets: int = 2
+
+
+KIND = Kind()
 # Polytopes with more dimensions or vertices take too long to triangulate.
 MAX_DIM = 6
 MAX_VERTICES = 2000
@@ -149,7 +157,7 @@ def k_norm(
     table = k_norm_table(domain, shape[-1])
     out = np.empty(shape)
     cost = math.ceil(shape[-1] / table.plan.acceptance)
-    if table.kind == COORDINATES:
+    if table.kind == KIND.coordinates:
         cost = 1
     for rows in parts(out.reshape(-1, shape[-1]), cost=cost):
         fill_k_norm_rows(rng, table, float(scale), rows)
@@ -162,7 +170,8 @@ class KNormTable(NamedTuple):
     Attributes
     ----------
     kind : int
-        COORDINATES (balls, boxes), SPECTRUM (Schatten balls) or FACETS (polytopes).
+        Code of `KIND`: coordinates of balls and boxes, the spectrum of Schatten
+        balls, or facets of polytopes.
     cone : ConeTable
         Directions of balls and boxes.
     plan : SchattenPlan
@@ -217,15 +226,19 @@ def k_norm_table(domain: Domain, dim: int) -> KNormTable:
     [2.0, 2.0, 2.0]
     """
     sides = _semi_axes(domain, dim)
-    kind, cone, plan = COORDINATES, cone_table(math.inf), schatten_plan((1, 1), 2.0)
+    kind, cone, plan = (
+        KIND.coordinates,
+        cone_table(math.inf),
+        schatten_plan((1, 1), 2.0),
+    )
     simplices, shares = np.zeros((0, dim, dim)), np.zeros(0)
     if domain.lp_exponent is not None:
         cone = cone_table(domain.lp_exponent)
     elif domain.matrix_shape is not None and domain.schatten_exponent is not None:
-        kind = SPECTRUM
+        kind = KIND.spectrum
         plan = schatten_plan(domain.matrix_shape, domain.schatten_exponent)
     elif domain.is_polytope:
-        kind, simplices = FACETS, _facets(domain, dim)[0].copy()
+        kind, simplices = KIND.facets, _facets(domain, dim)[0].copy()
         shares = np.cumsum(np.abs(np.linalg.det(simplices)))
     return KNormTable(kind, cone, plan, sides, simplices, shares)
 
@@ -263,11 +276,11 @@ def fill_k_norm(rng, table, scale, out):
     out : ndarray, shape (d,)
         Output. Matrices are flattened row by row.
     """
-    if table.kind == FACETS:
+    if table.kind == KIND.facets:
         _fill_from_facets(rng, table, scale, out)
         return
     radius = scale * rng.standard_gamma(1.0 * len(out))
-    if table.kind == SPECTRUM:
+    if table.kind == KIND.spectrum:
         fill_schatten(rng, table.plan, radius * table.sides[0], out)
         return
     norm = cone_vector(rng, table.cone, out)

@@ -34,9 +34,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.domains import SchattenBall
 from dpsample.noise.cone import (
-    OPERATOR,
-    ORDERED,
-    WISHART,
+    METHOD,
     SchattenPlan,
     fill_schatten_rows,
 )
@@ -46,16 +44,14 @@ from dpsample.noise.noise import Noise, Size, check_rng, checked_size, parts
 from dpsample.numerics.norms import schatten
 
 _LOG_GAMMA_3_2 = math.lgamma(1.5)
-# Minimum acceptance rate of a proposal. Matrices for which no proposal has it raise.
-MIN_ACCEPTANCE = 1e-4
 
 
 class Option(NamedTuple):
     """Proposal of spectra. The largest option is the one that accepts most."""
 
     log_acceptance: float
-    method: int  # WISHART, OPERATOR or ORDERED of `cone`
-    dof: float  # degrees of freedom of WISHART
+    method: int  # a code of `cone.METHOD`
+    dof: float  # degrees of freedom of METHOD.wishart
     log_bound: float  # log of the largest ratio of densities, target to proposal
 
 
@@ -229,12 +225,16 @@ def _plan(shape: tuple[int, int], r: float) -> SchattenPlan:
     """Compute a plan, once for each shape and exponent."""
     m, k = sorted(shape)
     if r == 2.0 or m == 1:  # all norms of a single singular value agree
-        return SchattenPlan(2.0 if m == 1 else r, *shape, WISHART, float(k), 0.0, 1.0)
+        return SchattenPlan(
+            2.0 if m == 1 else r, *shape, METHOD.wishart, float(k), 0.0, 1.0
+        )
     if math.isinf(r):
-        return SchattenPlan(r, *shape, OPERATOR, float(k), 0.0, 1.0)
+        return SchattenPlan(r, *shape, METHOD.operator, float(k), 0.0, 1.0)
     options = _large_exponent(m, k, r) if r > 2.0 else _small_exponent(m, k, r)
     best = max(options)
-    if not best.log_acceptance >= math.log(MIN_ACCEPTANCE):  # NaN, too
+    # Minimum acceptance rate of a proposal. Matrices for which no proposal has it
+    # raise.
+    if not best.log_acceptance >= math.log(1e-4):  # NaN, too
         remedy = (
             "Use r = 2 or r = inf, which are exact at every size, or Gaussian noise."
         )
@@ -256,15 +256,16 @@ def _large_exponent(m: int, k: int, r: float) -> list[Option]:
     log_operator = log_cube_spectrum(m, k) + math.log(dim)
     # The acceptance is the mean of the ratio over its bound. If the volume is not known
     # accurately, the smallest value of the ratio gives a lower bound. It is 1 for
-    # WISHART. For OPERATOR the ratio is (||t||_inf / ||t||_r)^dim >= m^(-dim / r).
+    # the Wishart method. For the operator method the ratio is
+    # (||t||_inf / ||t||_r)^dim >= m^(-dim / r).
     if math.isnan(log_target):
         wishart, operator = -log_bound, -dim * math.log(m) / r
     else:
         wishart = log_target - log_wishart - log_bound
         operator = log_target - log_operator
     return [
-        Option(wishart, WISHART, float(k), log_bound),
-        Option(operator, OPERATOR, float(k), 0.0),
+        Option(wishart, METHOD.wishart, float(k), log_bound),
+        Option(operator, METHOD.operator, float(k), 0.0),
     ]
 
 
@@ -274,20 +275,20 @@ def _small_exponent(m: int, k: int, r: float) -> list[Option]:
     power = log_power_spectrum(m, k, r)
     if math.isnan(power):
         worst = -dim * (1.0 / r - 0.5) * math.log(m)  # for equal singular values
-        return [Option(worst, WISHART, float(k), 0.0)]
+        return [Option(worst, METHOD.wishart, float(k), 0.0)]
     # For t_1 >= ... >= t_m the volume element is at most the product of the powers
     # t_i^(k + m - 2 i), because t_i^2 - t_j^2 <= t_i^2. So t_i^r are proposed as gamma
     # variables of these shapes.
     gamma_shapes = (k + m + 1.0 - 2.0 * np.arange(1, m + 1)) / r
     single = sum(math.lgamma(a) for a in gamma_shapes) - m * math.log(r)
     ordered = power - math.lgamma(m + 1.0) - single
-    options = [Option(ordered, ORDERED, float(k), 0.0)]
+    options = [Option(ordered, METHOD.ordered, float(k), 0.0)]
     # Fewer degrees of freedom than k may fit better. The best of 24 is taken.
     for dof in np.linspace(m, k, 24 if k > m else 1).tolist():
         bound = wishart_bound(m, k, dof, r)
         proposal = _log_direction(log_gaussian_spectrum(m, dof), m * dof, 2.0)
         log_acceptance = _log_direction(power, dim, r) - proposal - bound
-        options.append(Option(log_acceptance, WISHART, dof, bound))
+        options.append(Option(log_acceptance, METHOD.wishart, dof, bound))
     return options
 
 
@@ -303,10 +304,10 @@ def _log_direction(log_integral: float, dim: float, r: float) -> float:
 def wishart_bound(m: int, k: int, dof: float, r: float) -> float:
     """Bound (k - dof) sum log t + m dof log||t||_2 - m k log||t||_r from above, r < 2.
 
-    This is the log ratio of densities of directions, target to WISHART. At a maximum
-    each t_i solves a + b t^2 - c t^r = 0 with a >= 0 and b, c > 0. The left side is
-    convex in t^r, so the t_i have at most two values. One dimension is left, in which q
-    of them are 1 and the others are x <= 1.
+    This is the log ratio of densities of directions, of the target and of the Wishart
+    method. At a maximum each t_i solves a + b t^2 - c t^r = 0 with a >= 0 and
+    b, c > 0. The left side is convex in t^r, so the t_i have at most two values. One
+    dimension is left, in which q of them are 1 and the others are x <= 1.
     """
     best = -math.inf
     for q in range(1, m + 1):

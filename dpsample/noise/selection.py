@@ -40,7 +40,6 @@ from dpsample.core.jit import kernel
 from dpsample.noise.noise import REACH
 from dpsample.numerics.exact import exact_exponential, random_word
 
-TOTAL_VARIATION = 2.0**-80
 # This factor lowers a product by more than the rounding errors of a few operations.
 BELOW = 1.0 - 16.0 * 2.0**-53
 MAX_LEVEL = 21  # the first one with 2^30 e^-r < 1

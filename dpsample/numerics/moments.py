@@ -74,7 +74,9 @@ def _largest_power(order: float, r: float, dim: int) -> float:
 def _sum_power(order: float, q: float, r: float, dim: int) -> float:
     """E S^a, a = order/q < 2, S the sum of |y_i|^q."""
     a = order / q
-    step = PER_RATE / max(q, r)  # of w; that of x is q step, so x + q w stays on a grid
+    step = PER_RATE / max(
+        q, r
+    )  # step of w; the step of x is q times this, so x + q w stays on a grid
     w = step * np.arange(-math.ceil(REACH / step), math.ceil(4.0 / r / step))
     weights = np.exp(w - np.exp(r * w))
     weights /= weights.sum()

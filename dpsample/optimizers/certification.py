@@ -8,6 +8,7 @@ from dpsample.optimizers.loop.optimizer import (
     check_any_loss,
 )
 from dpsample.privacy import Budget, EventCertificate
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.privacy.certificates.registry import registry
 from dpsample.problem.facts import PublicFacts
 
@@ -33,8 +34,10 @@ def certify(
         (why,) = registry().words(registry().kind(recipe.kind).assumptions[-1:])
         remedy = f"Why: {why}. Use calibration='paper' for studies."
         check.fail("optimizer", "one with a privacy proof", optimizer, remedy)
+    # An optimizer of the user has no kind in the registry, and describes itself.
+    is_ours = bool(registry().kind(recipe.kind).by)
     return EventCertificate.of(
-        mechanism=repr(optimizer),
+        mechanism=MechanismSpec.of(optimizer) if is_ours else repr(optimizer),
         budget=budget,
         event=recipe.event,
         kind=recipe.kind,

@@ -29,7 +29,7 @@ from dpsample.optimizers.loop.clipping import (
 )
 from dpsample.optimizers.loop.estimators import ClippedMean
 from dpsample.optimizers.loop.optimizer import Loop
-from dpsample.optimizers.loop.perturbations import SHIFTS, GeneralizedGaussianNoise
+from dpsample.optimizers.loop.perturbations import GeneralizedGaussianNoise
 from dpsample.optimizers.loop.steps import Geometry, GradientStep, geometry
 from dpsample.optimizers.loop.tilted import Tilt, TiltScales
 from dpsample.privacy import (
@@ -39,7 +39,7 @@ from dpsample.privacy import (
     shuffle_total_delta,
 )
 from dpsample.privacy.accounting.events import ApproximateEvent, Event, GaussianEvent
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.privacy.curves.additive import round_up
 from dpsample.privacy.curves.gaussian import bisect
 from dpsample.problem.facts import PublicFacts, smoothness

@@ -31,6 +31,7 @@ from dpsample.core.arrays import Array
 from dpsample.papers.claim import Case, EpsilonAt
 from dpsample.privacy.accounting import accounting, convolution, loss_distributions
 from dpsample.privacy.accounting.events import PoissonGaussianEvent
+from dpsample.privacy.accounting.renyi import log_moment, rdp_epsilon
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.curves.gaussian import (
     gaussian_delta,
@@ -45,7 +46,7 @@ from dpsample.privacy.curves.shuffling import (
 )
 
 # Privacy losses are rounded to a grid. Its interval is a hundredth of the standard
-# deviation of one step's loss, but at most MAX_INTERVAL. It is wider if the grid would
+# deviation of one step's loss, at most MAX_INTERVAL. It is wider if the grid would
 # have more points than MAX_GRID.
 MAX_INTERVAL = 1e-3
 MAX_GRID = 20_000
@@ -91,21 +92,16 @@ def _poisson_epsilon(
 def poisson_renyi(
     *, sampling_rate: float, noise_multiplier: float, num_steps: int, delta: float
 ) -> EpsilonAt:
-    """Return epsilon of Poisson sampling by the Renyi accountant of dp-accounting."""
+    """Return epsilon of Poisson sampling by Renyi divergences, under "zero_out"."""
 
     def epsilon_at(factor: float) -> float:
-        from dp_accounting import (
-            GaussianDpEvent,
-            PoissonSampledDpEvent,
-            SelfComposedDpEvent,
-        )
-        from dp_accounting.rdp import RdpAccountant
+        noise = noise_multiplier * factor
 
-        step = GaussianDpEvent(noise_multiplier * factor)
-        event = SelfComposedDpEvent(
-            PoissonSampledDpEvent(sampling_rate, step), num_steps
-        )
-        return float(RdpAccountant().compose(event).get_epsilon(delta))
+        def curve(order: float) -> float:
+            moment = log_moment(order, sampling_rate, noise, "zero_out")
+            return num_steps * moment / (order - 1.0)
+
+        return rdp_epsilon(delta, curve)
 
     return epsilon_at
 

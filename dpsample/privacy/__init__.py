@@ -26,10 +26,10 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
     TiltEvent,
 )
+from dpsample.privacy.accounting.fixed_size import fixed_size_epsilon
 from dpsample.privacy.accounting.groups import group_delta, group_epsilon, group_event
 from dpsample.privacy.accounting.poisson import (
     allocated_noise_multiplier,
-    fixed_size_epsilon,
     poisson_noise_multiplier,
 )
 from dpsample.privacy.accounting.renyi import rdp_delta, rdp_epsilon

@@ -21,6 +21,9 @@ RELATION_WORDS = {
     "replace_one": "one record is replaced by any other",
     "zero_out": "one record's loss is set to zero, the number of records fixed",
 }
+# Maximum distance between sums of two neighbors, in units of the bound of one record's
+# vector.
+SHIFTS = {"replace_one": 2.0, "zero_out": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True)

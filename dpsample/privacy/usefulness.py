@@ -25,14 +25,8 @@ from dataclasses import replace
 import numpy as np
 
 from dpsample.core import check
-from dpsample.losses import (
-    CalibratedLogistic,
-    CappedLogistic,
-    Custom,
-    Logistic,
-    Loss,
-)
-from dpsample.privacy.budget import Budget
+from dpsample.losses import CalibratedLogistic, CappedLogistic, Custom, Logistic, Loss
+from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
@@ -43,7 +37,6 @@ from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 NOISE_SHARE = 0.25
 # Fewer records are an example of the format, from which no answer is expected.
 MIN_RECORDS = 10
-SHIFTS = {"replace_one": 2.0, "zero_out": 1.0}  # Delta
 
 
 def loss_of_zero(facts: PublicFacts) -> float:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import typeof, types
+from numba.np.random.generator_core import next_uint32, next_uint64
 from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array, Ints, RecordArray
@@ -26,8 +27,6 @@ from dpsample.core.pauses import new_control
 from dpsample.core.sparse import Rows
 from dpsample.numerics.vectors import multiply, multiply_rows
 
-# Features of a block, 512 kB. That is half of a common second-level cache.
-BLOCK_NUMBERS = 65536
 # Records of a block of a sparse matrix.
 SPARSE_BLOCK = 2048
 # Most features of a copy in tiles, 2 MB. Passes over more features wait for memory, and
@@ -36,6 +35,10 @@ MAX_TILED = 2**18
 # Multiply-adds of one call that computes a curvature matrix, so that Ctrl-C takes
 # effect between calls.
 GRAM_NUMBERS = 10**7
+# Words of 32 bits, from which indices of records are drawn.
+HALF = np.uint64(32)
+LOWER_HALF = np.uint64(2**32 - 1)
+WORD_SIZE = np.uint64(2**32)
 
 
 @by_address
@@ -125,7 +128,8 @@ def has_tiles(num_features: int) -> bool:
 
 def block_size(dim: int) -> int:
     """Return the number of dense records of a block."""
-    return min(max(BLOCK_NUMBERS // dim, 128), 8192)
+    # Features of a block, 512 kB. That is half of a common second-level cache.
+    return min(max(65536 // dim, 128), 8192)
 
 
 def part_of(data: Data, start: int, stop: int) -> Data:
@@ -167,14 +171,42 @@ def make_work(data: Data) -> Work:
     )
 
 
-@kernel
+@kernel(counts_references=False)
 def any_record(rng, first, last):
     """Return the index of a random record from ``first`` to ``last - 1``.
 
-    Numba's draw allocates an array. So this kernel counts references, and its callers
-    need not.
+    This is ``rng.integers(first, last)`` to the last bit. Numba's function of that name
+    compiles arrays and all sizes of integers, which takes 0.7 s. A word times the
+    number of records has the index in its upper half. Words whose lower half is small
+    are rejected, so that each index belongs to equally many (Lemire, arXiv:1805.10941).
     """
-    return rng.integers(first, last)
+    num_records, bits = np.uint64(last - first), rng.bit_generator
+    if last - first <= 1:
+        return first
+    if num_records > WORD_SIZE:
+        return first + large_index(bits, num_records)
+    product = np.uint64(next_uint32(bits)) * num_records
+    if product & LOWER_HALF < num_records:
+        num_rejected = (WORD_SIZE - num_records) % num_records
+        while product & LOWER_HALF < num_rejected:
+            product = np.uint64(next_uint32(bits)) * num_records
+    return first + np.int64(product >> HALF)
+
+
+@kernel(counts_references=False)
+def large_index(bits, num_records):
+    """Return a random index of more than 2^32 records, from words of 64 bits."""
+    word = np.uint64(next_uint64(bits))
+    if word * num_records < num_records:
+        num_rejected = (np.uint64(0) - num_records) % num_records  # 2^64 is 0
+        while word * num_records < num_rejected:
+            word = np.uint64(next_uint64(bits))
+    # The upper half of the product of 128 bits, digit by digit in base 2^32.
+    low, high = word & LOWER_HALF, word >> HALF
+    low_number, high_number = num_records & LOWER_HALF, num_records >> HALF
+    middle = high * low_number + (low * low_number >> HALF)
+    carry = (middle & LOWER_HALF) + low * high_number
+    return np.int64(high * high_number + (middle >> HALF) + (carry >> HALF))
 
 
 @kernel(counts_references=False)

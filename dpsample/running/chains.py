@@ -22,14 +22,10 @@ from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.files import check_output
 from dpsample.core.pauses import ChunkSize, Interrupts
-from dpsample.running.checkpoint import CheckpointRun, load, save, snapshot
+from dpsample.running.checkpoint import CheckpointRun, Progress, load, save, snapshot
 from dpsample.samplers.chain import NUM_STATS, ChainState, Prepared, Runner
 
-Progress = Callable[[int, int, CheckpointRun], None]
-
 CHECKPOINT_SECONDS = 30.0
-# Time after Ctrl-C or a time limit in which a chunk may end. Then it is given up.
-GRACE_SECONDS = 0.05
 # Maximum number of coefficients in a chunk of draws that are discarded.
 CHUNK_NUMBERS = 2**20
 
@@ -213,7 +209,9 @@ class _Loop:
                 self.on_progress(run.done, goal, run)
 
         def is_late() -> bool:
-            return self.has_to_end(interrupted, GRACE_SECONDS)
+            # Time after Ctrl-C or a time limit in which a chunk may end. Then it is
+            # given up.
+            return self.has_to_end(interrupted, 0.05)
 
         while run.done < goal and not self.has_to_end(interrupted):
             pauses.notify_listeners()

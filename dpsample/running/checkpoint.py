@@ -9,7 +9,7 @@ import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
@@ -72,6 +72,10 @@ class CheckpointRun:
         return np.empty((*shape, self.draws.shape[2])), self.warmup_stats
 
 
+# Function that is called with the number of draws done, their total, and the run.
+Progress = Callable[[int, int, CheckpointRun], None]
+
+
 def _extend(array: Array, done: int, length: int) -> Array:
     result = np.empty((array.shape[0], length, array.shape[2]))
     result[:, :done] = array[:, :done]
@@ -95,20 +99,26 @@ def save(path: Path, identity: str, run: CheckpointRun) -> None:
     If the disk is full, the run goes on with a warning, because its draws are in
     memory.
     """
-    states: dict[str, Any] = {name: _stack(run, name) for name in STATE}
+    arrays: dict[str, Saved] = {
+        "identity": np.array(identity),
+        "arithmetic": np.array(json.dumps(arithmetic())),
+        "done": np.array(run.done),
+        "num_warmup": np.array(run.num_warmup),
+        "draws": run.draws[:, : run.num_kept],
+        "stats": run.stats[:, : run.num_kept],
+        "streams": np.array(json.dumps([save_state(rng) for rng in run.streams])),
+        **{name: _stack(run, name) for name in STATE},
+    }
     try:
-        with replacing(path, is_private=True) as draft, draft.open("wb") as file:
-            np.savez(
-                file,
-                identity=np.array(identity),
-                arithmetic=np.array(json.dumps(arithmetic())),
-                done=np.array(run.done),
-                num_warmup=np.array(run.num_warmup),
-                draws=run.draws[:, : run.num_kept],
-                stats=run.stats[:, : run.num_kept],
-                streams=np.array(json.dumps([save_state(rng) for rng in run.streams])),
-                **states,
-            )
+        with (
+            replacing(path, is_private=True) as draft,
+            draft.open("wb") as file,
+            ZipFile(file, "w", ZIP_STORED) as archive,
+        ):
+            # `np.savez` of NumPy 2.0 leaves the archive open after an error.
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
     except OSError as error:
         message = f"The checkpoint {path} could not be written ({error})."
         message += " The run goes on."

@@ -24,13 +24,13 @@ from scipy.special import fdtri
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
-from dpsample.numerics.mixing import (
+from dpsample.numerics.r_hat_and_ess import (
     nested_r_hats,
     normal_scores,
     sizes_of_means,
+    verdicts,
     with_squares,
 )
-from dpsample.numerics.ranked import verdicts
 
 # Limits of Vehtari, Gelman, Simpson, Carpenter, Buerkner (2021), section 4.
 LARGEST_R_HAT = 1.01
@@ -49,8 +49,6 @@ ENOUGH = 400.0
 # another reason.
 CUT_GROWTH = 4
 MANY_CHAINS = 128  # number of chains from which a run has superchains
-MANY_DRAWS = 100  # draws per chain, below which many chains are short
-MIN_SUPERCHAINS = 4  # minimum number of starts that are compared
 
 
 def superchains(num_chains: int) -> Ints | None:
@@ -74,14 +72,16 @@ def groups_of(starts: Sequence[Array]) -> Ints | None:
     _, groups, sizes = np.unique(
         np.array(starts), axis=0, return_inverse=True, return_counts=True
     )
-    if len(sizes) < MIN_SUPERCHAINS or sizes.min() < 2:
+    # The nested R-hat compares the means of at least four starts.
+    if len(sizes) < 4 or sizes.min() < 2:
         return None
     return np.asarray(groups.reshape(-1), dtype=np.int64)
 
 
 def are_many_and_short(num_chains: int, num_draws: int) -> bool:
     """Return whether chains are at least 128, of fewer than 100 draws each."""
-    return num_chains >= MANY_CHAINS and num_draws < MANY_DRAWS
+    # Draws per chain, below which many chains are short.
+    return num_chains >= MANY_CHAINS and num_draws < 100
 
 
 def largest_nested(groups: Ints) -> float:

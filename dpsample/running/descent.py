@@ -20,7 +20,7 @@ from dpsample.core.pauses import ChunkSize
 from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
-from dpsample.optimizers.loop.estimate import CERTIFIED, FAILED, RUNNING
+from dpsample.optimizers.loop.estimate import OUTCOME
 from dpsample.optimizers.loop.iterate_errors import counted_stddev, solver_precision
 from dpsample.optimizers.loop.loop import Arguments, descend
 from dpsample.optimizers.loop.optimizer import (
@@ -32,8 +32,7 @@ from dpsample.optimizers.loop.optimizer import (
 )
 from dpsample.optimizers.loop.pieces import CompiledGradient, Memory, new_memory
 from dpsample.optimizers.loop.solve import (
-    CONTRACTION,
-    SVRG,
+    METHOD,
     Objective,
     enough_steps,
     fill_tilt,
@@ -252,7 +251,7 @@ class Program:
                 epochs *= self._enough_steps(phase, objective, memory)
                 limit = min(limit, math.ceil(epochs))
             # With noise a solver that gives up is followed by one with a proof.
-            by_epochs = objective._replace(method=SVRG)
+            by_epochs = objective._replace(method=METHOD.svrg)
             if self._solve(by_epochs, limit, gradient, state, chunk):
                 return memory.theta.copy()
         if phase.solver != "svrg" or is_total:
@@ -264,7 +263,7 @@ class Program:
         if not is_total:
             raise DescentError(NOT_CERTIFIED)
         if precision.num_steps:
-            contraction = objective._replace(method=CONTRACTION)
+            contraction = objective._replace(method=METHOD.contraction)
             self._solve(contraction, precision.num_steps, gradient, state, chunk)
         state.advance(1)  # the number of steps is the proof
         return memory.theta.copy()
@@ -295,12 +294,12 @@ class Program:
             if outcome == pauses.PAUSED:
                 continue
             # The time includes pauses. Without them chunks would grow.
-            if outcome == RUNNING:
+            if outcome == OUTCOME.running:
                 chunk.update(time.perf_counter() - begin)
             step, begin = end, time.perf_counter()
-            if outcome == FAILED:
+            if outcome == OUTCOME.failed:
                 raise DescentError(LOSS_FAILED)
-            if outcome == CERTIFIED:
+            if outcome == OUTCOME.certified:
                 state.advance(1)
                 return True
         return False

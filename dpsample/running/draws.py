@@ -11,31 +11,28 @@ import numpy as np
 
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.public import __version__
-from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
-from dpsample.targets.gibbs import Gibbs, energy
+from dpsample.samplers.chain import STAT
+from dpsample.targets.gibbs_target import GibbsTarget, energy
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
-# Number of draws whose statistics are converted at once.
-BLOCK = 8192
-# Record evaluations for energies afterwards, relative to those of the draws.
-FILL_SHARE = 0.1
 
-
-def fill_energies(target: Gibbs, draws: Array, stats: Array) -> None:
+def fill_energies(target: GibbsTarget, draws: Array, stats: Array) -> None:
     """Fill in energies that a sampler did without, unless they cost much.
 
     The rule counts evaluations, not seconds, and so does not depend on the machine.
     """
-    missing = np.argwhere(np.isnan(stats[:, :, ENERGY]))
-    records = target.problem.num_records
-    if len(missing) * records > FILL_SHARE * stats[:, :, NUM_RECORDS].sum():
+    missing = np.argwhere(np.isnan(stats[:, :, STAT.energy]))
+    records = target.num_records
+    # Energies are computed later only if that takes at most a tenth of the record
+    # evaluations of the draws.
+    if len(missing) * records > 0.1 * stats[:, :, STAT.num_records].sum():
         return
     work = target.new_work()
     for c, t in missing:
         numbers, pieces = target.numbers, target.pieces
-        stats[c, t, ENERGY] = energy(numbers, pieces, draws[c, t], work)
+        stats[c, t, STAT.energy] = energy(numbers, pieces, draws[c, t], work)
 
 
 def name_statistics(
@@ -46,15 +43,17 @@ def name_statistics(
     The integers take the place of the floats in ``stats``: new memory would cost more
     time than the conversion, and after Ctrl-C somebody waits.
     """
+    # Number of draws whose statistics are converted at once.
+    block = 8192
     counts = stats.view(np.int64)
-    is_count = [name.startswith("num_") for name in STAT_NAMES]
+    is_count = [name.startswith("num_") for name in STAT._fields]
     for chain, draws in enumerate(stats):
-        for start in range(0, len(draws), BLOCK):
-            part = slice(start, start + BLOCK)
+        for start in range(0, len(draws), block):
+            part = slice(start, start + block)
             counts[chain][part, is_count] = draws[part, is_count].astype(np.int64)
     named: dict[str, Array | Ints] = {
         name: (counts if is_count[column] else stats)[:, :, column]
-        for column, name in enumerate(STAT_NAMES)
+        for column, name in enumerate(STAT._fields)
     }
     if step_size is not None:
         named["step_size"] = np.broadcast_to(step_size, stats.shape[:2])

@@ -20,18 +20,16 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from dpsample.core import cache, check, files, linking, pauses
-from dpsample.numerics.mixing import effective_share
-from dpsample.running.checkpoint import CheckpointRun
-from dpsample.samplers.chain import ACCEPTANCE, ENERGY, PROPOSALS
+from dpsample.numerics.r_hat_and_ess import effective_share
+from dpsample.running.checkpoint import CheckpointRun, Progress
+from dpsample.samplers.chain import COUNT, STAT
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Paint = Callable[[object], None]  # function that shows a table or a text
-Progress = Callable[[int, int, CheckpointRun], None]
 
 REFRESH_SECONDS = 0.2
 PATIENCE_SECONDS = 2.0  # before a line appears
-REMEDY_SECONDS = 60.0  # before it has a remedy
 # A first call says that it compiles if more follows after so long.
 COMPILED_SECONDS = 0.3
 COMPILING = (
@@ -197,7 +195,7 @@ class _Lines:
             first_used = max(first, done - NUM_RECENT)
             part = slice(first_used - run.num_warmup, done - run.num_warmup)
             draws_per_second = (done - first) / max(now - since, 1e-9)
-            energies = run.stats[:, part, ENERGY, None]
+            energies = run.stats[:, part, STAT.energy, None]
             draws = run.draws[:, part, :3]
             series = np.concatenate((energies, draws), axis=2)
             shares = [effective_share(chain[None]) for chain in series]
@@ -225,9 +223,9 @@ class _Lines:
         if run.num_kept:
             recent = run.stats[:, max(0, run.num_kept - NUM_RECENT) : run.num_kept]
         if self.is_waiting:
-            num_proposals = sum(int(s.counts[PROPOSALS]) for s in run.states)
+            num_proposals = sum(int(s.counts[COUNT.proposals]) for s in run.states)
             table.caption = f"{num_proposals} tries so far; Ctrl-C keeps the draws"
-        for c, acceptance in enumerate(recent[:, :, ACCEPTANCE]):
+        for c, acceptance in enumerate(recent[:, :, STAT.acceptance_rate]):
             finite = acceptance[np.isfinite(acceptance)]
             accepted = f"{finite.mean():.2f}" if finite.size else "-"
             rate = f"{self.rates[c]:.3g}" if self.rates else "-"
@@ -251,7 +249,8 @@ def patience(
 
         def draw() -> None:
             seconds = time.monotonic() - begin
-            advice = f"; {remedy}" if remedy and seconds > REMEDY_SECONDS else ""
+            # The line names a remedy after one minute.
+            advice = f"; {remedy}" if remedy and seconds > 60.0 else ""
             paint(f"{title}: {seconds:.0f} s{addition or advice}")
 
         def show_text(text: str) -> None:

@@ -5,6 +5,7 @@ from types import ModuleType
 from dpsample.core.public import dir_of, import_moved
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.whitened_slice import WhitenedSlice
+from dpsample.samplers.coordinate.chord_slice import ChordSlice
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate.hit_and_run import HitAndRun
 from dpsample.samplers.errors import NoCertificate, SamplingError
@@ -29,6 +30,7 @@ __all__ = [
     "MALA",
     "BallWalk",
     "BilliardHMC",
+    "ChordSlice",
     "CoordinateHitAndRun",
     "Exact",
     "FactorizedMetropolis",

@@ -10,7 +10,6 @@ Python looks for Ctrl-C, and the next call goes on as if nothing had happened.
 The energy V = k (F + mu r) is minus the log density, up to a constant.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -25,20 +24,48 @@ from dpsample.core.jit import Kernel, call, entry, kernel
 from dpsample.core.pauses import PAUSED, abandon_step, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.errors import FUNCTION_FAILED, OK, raise_unless_ok
-from dpsample.targets import gibbs
-from dpsample.targets.gibbs import Gibbs, Target, TargetFunctions
+from dpsample.targets import gibbs_target
+from dpsample.targets.gibbs_target import GibbsTarget, Target, TargetFunctions
 
-# Positions in the counts of a chain since its start. VALUES and GRADIENTS are numbers
-# of evaluations, RECORDS the records that they read. A sampler may append counts.
-PROPOSALS, ACCEPTED, VALUES, GRADIENTS, RECORDS = range(5)
-COUNT_NAMES = ("proposals", "accepted", "values", "gradients", "records")
-NUM_COUNTS = len(COUNT_NAMES)
-# Rows of the scratch memory of Metropolis steps.
-NOISE, PROPOSAL = range(2)
-# Columns of the statistics of a draw. The last three are differences of counts.
-ENERGY, ACCEPTANCE, NUM_VALUES, NUM_GRADIENTS, NUM_RECORDS = range(5)
-STAT_NAMES = ("energy", "acceptance_rate", "num_values", "num_gradients", "num_records")
-NUM_STATS = len(STAT_NAMES)
+
+class CountIndex(NamedTuple):
+    """Positions in the counts of a chain since its start.
+
+    A sampler may append counts of its own.
+    """
+
+    proposals: int = 0
+    accepted: int = 1
+    values: int = 2  # evaluations of the energy
+    gradients: int = 3  # evaluations of the gradient
+    records: int = 4  # records that these evaluations read
+
+
+COUNT = CountIndex()
+
+
+class VectorRow(NamedTuple):
+    """Rows of the scratch vectors of Metropolis steps."""
+
+    noise: int = 0
+    proposal: int = 1
+
+
+ROW = VectorRow()
+
+
+class StatColumn(NamedTuple):
+    """Columns of the statistics of a draw. The last three are differences of counts."""
+
+    energy: int = 0
+    acceptance_rate: int = 1
+    num_values: int = 2
+    num_gradients: int = 3
+    num_records: int = 4
+
+
+STAT = StatColumn()
+NUM_STATS = len(STAT)
 
 
 @by_address
@@ -51,9 +78,9 @@ class ChainState(NamedTuple):
 
     position: Array  # (dim,)
     energy: Array  # (1,): k (F + mu r) at the position, NaN if it is not known
-    counts: Ints  # (NUM_COUNTS,) or more
+    counts: Ints  # (len(COUNT),) or more
     memory: Array  # numbers of the last step that the next one needs, as a gradient
-    scratch: Array  # (rows, dim), whose rows have names in each sampler
+    vectors: Array  # (rows, dim), whose rows have names in each sampler
     work: Any  # scratch memory of passes over the records, and the control of pauses
     workspace: Any = ()  # arrays of this sampler alone
 
@@ -68,7 +95,7 @@ Runner = Callable[[ChainState, np.random.Generator, Array, Array], None]
 
 
 def new_state(
-    target: Gibbs,
+    target: GibbsTarget,
     position: Array,
     *,
     is_weighed: bool = True,
@@ -87,24 +114,26 @@ def new_state(
     return ChainState(
         position=point,
         energy=np.array([energy]),
-        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
+        counts=np.zeros(len(COUNT), dtype=np.int64),
         memory=np.array(memory, dtype=np.float64),
-        scratch=np.empty((rows, point.size)),
+        vectors=np.empty((rows, point.size)),
         work=work,
         workspace=workspace,
     )
 
 
-def retreat_from_boundary(target: Gibbs, position: Array) -> Array:
+def retreat_from_boundary(target: GibbsTarget, position: Array) -> Array:
     """Return a point a little off the boundary, where a gradient may be infinite.
 
     It has moved by a thousandth of the way to an interior point.
     """
-    interior = target.problem.domain.interior_point(target.dim)
+    interior = target.domain.interior_point(target.dim)
     return np.asarray(position + 1e-3 * (interior - position))
 
 
-def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Array:
+def reflect_move(
+    target: GibbsTarget, start: Array, factor: Array, noise: Array
+) -> Array:
     """Return the end of a move ``factor noise`` that the boundary reflects.
 
     If the end p of the move is outside, the move goes to the boundary, and the rest v
@@ -114,7 +143,7 @@ def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Ar
     dispersed as in the interior. <n, v> > 0, because the domain is convex. Without a
     finite projection or chord the result is the point that the move has come to.
     """
-    domain: Any = target.problem.domain  # its compiled functions are kernels
+    domain: Any = target.domain  # its compiled functions are kernels
     point, move, share_left = start, factor @ noise, 1.0
     chord, nearest = np.empty(2), np.empty_like(start)
     for _ in range(MAX_REFLECTIONS):
@@ -122,6 +151,7 @@ def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Ar
         if target._is_inside(end):
             return np.asarray(end)
         chord[:] = nearest[:] = np.nan
+        # A function that fails writes nothing, and NaN remains.
         call(domain.chord_piece, target.body, point, move, chord)
         call(domain.project_piece, target.body, end, nearest)
         share = min(float(chord[1]), share_left)
@@ -138,7 +168,7 @@ def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Ar
     return retreat_from_boundary(target, nearest)
 
 
-def init(target: Gibbs, plan: object, position: Array) -> ChainState:
+def init(target: GibbsTarget, plan: object, position: Array) -> ChainState:
     """Return a new state of a sampler whose memory is empty."""
     del plan  # samplers with a memory have an `init` of their own
     return new_state(target, position)
@@ -147,14 +177,16 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
 @kernel(counts_references=False)
 def fill_statistics(state, before, row):
     """Fill the statistics of one draw from the counts before and after it."""
-    proposals = state.counts[PROPOSALS] - before[PROPOSALS]
-    row[ENERGY] = state.energy[0]
-    row[ACCEPTANCE] = np.nan
+    proposals = state.counts[COUNT.proposals] - before[COUNT.proposals]
+    row[STAT.energy] = state.energy[0]
+    row[STAT.acceptance_rate] = np.nan
     if proposals > 0:
-        row[ACCEPTANCE] = (state.counts[ACCEPTED] - before[ACCEPTED]) / proposals
-    row[NUM_VALUES] = state.counts[VALUES] - before[VALUES]
-    row[NUM_GRADIENTS] = state.counts[GRADIENTS] - before[GRADIENTS]
-    row[NUM_RECORDS] = state.counts[RECORDS] - before[RECORDS]
+        row[STAT.acceptance_rate] = (
+            state.counts[COUNT.accepted] - before[COUNT.accepted]
+        ) / proposals
+    row[STAT.num_values] = state.counts[COUNT.values] - before[COUNT.values]
+    row[STAT.num_gradients] = state.counts[COUNT.gradients] - before[COUNT.gradients]
+    row[STAT.num_records] = state.counts[COUNT.records] - before[COUNT.records]
 
 
 @kernel(counts_references=False)
@@ -218,6 +250,7 @@ def compile_filler(
     It goes on after each pause and returns the code. Its arguments must always have the
     same types, because it calls the machine code of the first call.
     """
+    # Numba's dispatcher would find it again for each call, which takes microseconds.
     machine_code: Callable[..., tuple[int, int]] | None = None
 
     def fill(
@@ -241,7 +274,7 @@ class Prepared(Protocol):
     """Result of `Sampler.prepare`: all is fixed, and may depend on the records."""
 
     @property
-    def target(self) -> Gibbs:
+    def target(self) -> GibbsTarget:
         """Density of the draws."""
 
     @property
@@ -265,7 +298,7 @@ class Prepared(Protocol):
         """Return all arrays and numbers that define the chain and its checkpoints."""
 
 
-def target_functions(target: Gibbs, plan: object) -> TargetFunctions:
+def target_functions(target: GibbsTarget, plan: object) -> TargetFunctions:
     """Return the C functions of the target, which most samplers use."""
     del plan  # samplers with C functions of their own choose them by the plan
     return target.pieces
@@ -275,12 +308,12 @@ def target_functions(target: Gibbs, plan: object) -> TargetFunctions:
 class PreparedChain:
     """Chain ready to run. Plan and start are fixed, and may depend on the records."""
 
-    target: Gibbs
+    target: GibbsTarget
     plan: Any  # numbers of the sampler, a NamedTuple, as its kernel reads them
     run: Kernel[..., tuple[int, int]]  # result of `compile_run`
-    init_fn: Callable[[Gibbs, Any, Array], ChainState]
+    init_fn: Callable[[Any, Any, Array], ChainState]
     start: Array  # (dim,): a point of the domain near the mode
-    functions_fn: Callable[[Gibbs, Any], tuple[object, ...]] = target_functions
+    functions_fn: Callable[[Any, Any], tuple[object, ...]] = target_functions
     num_steps: int = 1  # steps of the kernel per draw
     num_warmup: int = 500  # draws that are discarded by default
     settings: Settings = field(default_factory=dict)
@@ -312,7 +345,8 @@ class PreparedChain:
         return [
             *flatten_plan(self.plan),
             self.num_steps,
-            *identify_target(self.target, self.start),
+            *flatten_plan(self.target.numbers),
+            *self.target.identity(self.start),
         ]
 
 
@@ -322,18 +356,6 @@ def flatten_plan(value: object) -> list[object]:
         return [leaf for part in value for leaf in flatten_plan(part)]
     is_number = isinstance(value, int | float | np.ndarray | np.generic)
     return [value] if is_number else []
-
-
-def identify_target(target: Gibbs, start: Array) -> list[object]:
-    """Return all that defines the target.
-
-    Energy and gradient at the start stand for losses that the user has compiled.
-    """
-    problem = target.problem
-    specs = (problem.loss, problem.domain, target.regularizer)
-    texts = [json.dumps(spec.to_dict()) for spec in specs]
-    energy, gradient = target.energy(start), target.gradient(start)
-    return [*flatten_plan(target.numbers), start, energy, gradient, *texts]
 
 
 @by_address
@@ -355,21 +377,21 @@ def evaluate_proposal(target, pieces, state, proposal):
 
     It is infinite outside the domain, and NaN if a function failed.
     """
-    state.counts[PROPOSALS] += 1
-    status = gibbs.inside(target, pieces, proposal, state.work)
+    state.counts[COUNT.proposals] += 1
+    status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status == 1.0:
-        state.counts[VALUES] += 1
-        state.counts[RECORDS] += target.data.num_records
-        return gibbs.energy(target, pieces, proposal, state.work)
+        state.counts[COUNT.values] += 1
+        state.counts[COUNT.records] += target.data.num_records
+        return gibbs_target.energy(target, pieces, proposal, state.work)
     return np.inf if status == 0.0 else np.nan
 
 
 @kernel(counts_references=False)
 def evaluate_gradient(target, pieces, state, theta, gradient):
     """Return the energy, fill its gradient, and count it."""
-    state.counts[GRADIENTS] += 1
-    state.counts[RECORDS] += target.data.num_records
-    return gibbs.energy_gradient(target, pieces, theta, state.work, gradient)
+    state.counts[COUNT.gradients] += 1
+    state.counts[COUNT.records] += target.data.num_records
+    return gibbs_target.energy_gradient(target, pieces, theta, state.work, gradient)
 
 
 @kernel(counts_references=False)
@@ -379,13 +401,13 @@ def decide(state, proposal, energy, log_ratio, threshold):
     The threshold is the logarithm of a uniform number, that is, minus a standard
     exponential one.
     """
-    # A function that fails has the value NaN.
+    # An energy is NaN if a function failed.
     if np.isnan(log_ratio):
         return FUNCTION_FAILED
     if threshold <= log_ratio:
         copy_into(proposal, state.position)
         state.energy[0] = energy
-        state.counts[ACCEPTED] += 1
+        state.counts[COUNT.accepted] += 1
     return OK
 
 
@@ -421,7 +443,7 @@ def fill_with_normals(rng, noise):
 @kernel(counts_references=False)
 def walk(target, pieces, plan, state, rng, noise):
     """Make a Metropolis step to position + step factor noise, for symmetric noise."""
-    proposal = state.scratch[PROPOSAL]
+    proposal = state.vectors[ROW.proposal]
     displace(plan, state.position, noise, plan.step, proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
     return accept_or_reject(state, proposal, energy, state.energy[0] - energy, rng)

@@ -16,12 +16,7 @@ import numpy as np
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
-from dpsample.numerics.mixing import (
-    rank_shares,
-    split_r_hat,
-    wanted_thinning,
-    with_squares,
-)
+from dpsample.numerics.r_hat_and_ess import largest_r_hat, with_squares
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.warmup import (
@@ -35,17 +30,11 @@ from dpsample.samplers.adaptive.whitened_slice import (
     MAX_RECORDS_READ_SHORT,
     WhitenedSlice,
 )
-from dpsample.samplers.chain import (
-    ACCEPTED,
-    NUM_RECORDS,
-    NUM_STATS,
-    PROPOSALS,
-    Prepared,
-    PreparedChain,
-)
+from dpsample.samplers.chain import COUNT, NUM_STATS, STAT, Prepared, PreparedChain
+from dpsample.samplers.coordinate.chord_slice import ChordSlice
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
-from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_kind
-from dpsample.samplers.coordinate.slacks import CHORD
+from dpsample.samplers.coordinate.coordinate_moves import DENSITY, conditional_kind
+from dpsample.samplers.coordinate.slacks import KIND
 from dpsample.samplers.errors import EXHAUSTED, ROUGH, TEXTS, SamplingError
 from dpsample.samplers.exact.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit, reaches_tails, rough_mode
@@ -56,18 +45,18 @@ from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
+from dpsample.samplers.thinning import rank_shares, wanted_thinning
 from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 
-# Minimum acceptance rates of independent proposals, of which some may be outside the
-# domain: for a trial, and for a trial before `Localized` and slices are tried.
+# Minimum estimated acceptance rates of independent proposals, of which some may be
+# outside the domain. The first one allows a trial. With the second one their trial
+# comes before trials of `Localized` and slices.
 MIN_ACCEPTANCE = 0.5
 HIGH_ACCEPTANCE = 0.7
-NUM_CHAINS = 4  # chains of a trial
+# Reasons that are reported from more than one place.
 PROPOSED = "close to a Gaussian: independent proposals"
-UNSETTLED = "metric that has NOT settled: draw more (target_ess)"
 SLICES = "a non-smooth loss or a steep boundary: slices along learned axes"
-# Minimum effective draws per sweep that make a trial of slices worth its cost.
-MIN_SWEEP_SHARE = 0.5
 
 
 class SamplerChoice(NamedTuple):
@@ -78,18 +67,20 @@ class SamplerChoice(NamedTuple):
     prepared: Prepared
 
 
-def choose(target: Gibbs) -> SamplerChoice:
+def choose(target: GibbsTarget) -> SamplerChoice:
     """Return the first sampler that supports a target and passes its trial."""
     rng = np.random.default_rng(0)
+    if not isinstance(target, Gibbs):
+        return _choose_without_records(target, rng)
     exact = try_exact(target)
     if exact is not None:
-        rank = target.problem.domain.affine_dim(target.dim)
+        rank = target.domain.affine_dim(target.dim)
         density = "a Gaussian restricted to the domain"
         if rank <= MAX_DIM:
             density = f"{rank} free coefficients"
         return SamplerChoice(Exact(), f"{density}: independent exact draws", exact)
-    has_facets = target.problem.domain.name in ("box", "polytope", "simplex")
-    if has_facets and conditional_kind(target) == QUADRATIC:
+    has_facets = target.domain.name in ("box", "polytope", "simplex")
+    if has_facets and conditional_kind(target) == DENSITY.quadratic:
         reason = "a quadratic energy on a flat-sided domain"
         prepared = CoordinateHitAndRun().prepare(target, rng)
         chain = accept_if_mixing(prepared, rng) if has_short_sweeps(prepared) else None
@@ -112,9 +103,14 @@ def choose(target: Gibbs) -> SamplerChoice:
     if independent is not None:
         reason = "nearly quadratic where the mass is: independent draws"
         return SamplerChoice(Localized(), reason, independent)
-    # Sums of other losses than distances to kinks take ten times as long.
-    has_kinks = WhitenedSlice().supports(target)[0] and whitened_slice.has_kinks(target)
-    learns_axes = has_kinks and whitened_slice.can_learn_axes(target)
+    # A sweep reads all records several times for each axis. Other losses than sums of
+    # |s + t C| take ten times as long, and are left to the warm-up.
+    is_supported = WhitenedSlice().supports(target)[0]
+    learns_axes = (
+        is_supported
+        and whitened_slice.has_breakpoints(target)
+        and whitened_slice.can_learn_axes(target)
+    )
     if learns_axes:
         chain = try_slices(target, rng, MAX_RECORDS_READ)
         if chain is not None:
@@ -124,6 +120,28 @@ def choose(target: Gibbs) -> SamplerChoice:
         if chain is not None:
             return SamplerChoice(LaplaceIndependence(), PROPOSED, chain)
     return _choose_after_warm_up(target, rng, is_smooth, has_tried_slices=learns_axes)
+
+
+def _choose_without_records(
+    target: GibbsTarget, rng: np.random.Generator
+) -> SamplerChoice:
+    """Return Hamiltonian draws in a metric that has settled, or slices on chords."""
+    warm = warm_up(target, rng)
+    if not warm.has_settled:
+        chain = accept_if_mixing(ChordSlice().prepare(target, rng), rng)
+        if chain is not None:
+            reason = "an energy on which Hamiltonian draws do not settle: slices"
+            return SamplerChoice(ChordSlice(), reason, chain)
+    return _choose_billiard(target, warm)
+
+
+def _choose_billiard(target: GibbsTarget, warm: WarmUp) -> SamplerChoice:
+    """Return Hamiltonian draws in the metric of a warm-up."""
+    metric = "learned metric"
+    if not warm.has_settled:
+        metric = "metric that has NOT settled: draw more (target_ess)"
+    prepared = billiard_hmc.prepare_chain(target, warm)
+    return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {metric}", prepared)
 
 
 def _choose_after_warm_up(
@@ -139,9 +157,7 @@ def _choose_after_warm_up(
         chain = try_slices_in_metric(target, warm, rng)
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
-    prepared = billiard_hmc.prepare_chain(target, warm)
-    metric = "learned metric" if warm.has_settled else UNSETTLED
-    return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {metric}", prepared)
+    return _choose_billiard(target, warm)
 
 
 def try_few_records(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:
@@ -151,7 +167,7 @@ def try_few_records(target: Gibbs, rng: np.random.Generator) -> PreparedChain | 
     read a single record takes as long as ten or more in a pass over all, so there must
     be 10,000. Half of the Gaussian's mass must be inside the domain.
     """
-    rank = target.problem.domain.affine_dim(target.dim)
+    rank = target.domain.affine_dim(target.dim)
     has_many_records = target.problem.num_records >= max(20 * rank, 10_000)
     if not has_many_records or fit(target).share_inside < 0.5:
         return None
@@ -166,7 +182,7 @@ def has_short_sweeps(prepared: PreparedChain) -> bool:
     """Return whether a sweep updates slacks, or takes at most 10^6 multiply-adds."""
     body = prepared.target.numbers.body
     work = body.matrix.size * len(body.center)
-    return prepared.plan.body.kind != CHORD or work <= 1_000_000
+    return prepared.plan.body.kind != KIND.chord or work <= 1_000_000
 
 
 def try_independent_proposals(
@@ -188,11 +204,13 @@ def accept_if_mixing(
     """
     draws, stats = _run_trial(prepared, rng, num_discarded=100, num_draws=300)
     shares = rank_shares(draws)
-    has_mixed = split_r_hat(with_squares(draws)) <= 1.05 and shares.min() >= 0.1
+    has_mixed = largest_r_hat(with_squares(draws)) <= 1.05 and shares.min() >= 0.1
     if not has_mixed or _longest_stay(draws) > 20:
         return None
     target = prepared.target
-    work = TRANSITION_WORK + 2.0 * target.dim * float(np.mean(stats[:, :, NUM_RECORDS]))
+    work = TRANSITION_WORK + 2.0 * target.dim * float(
+        np.mean(stats[:, :, STAT.num_records])
+    )
     thinning = wanted_thinning(shares, work)
     num_warmup = math.ceil(FORGOTTEN / float(shares.min()) / thinning)
     return replace(
@@ -212,7 +230,8 @@ def _longest_stay(draws: Array) -> int:
 def try_exact(target: Gibbs) -> PreparedChain | None:
     """Return a chain of exact draws, if 20 of them need few proposals.
 
-    In few dimensions every other failure is one of the target, and raises.
+    In few dimensions any other failure is the target's fault, such as a loss that is
+    not convex, and is raised.
     """
     if not Exact().supports(target)[0]:
         return None
@@ -224,10 +243,10 @@ def try_exact(target: Gibbs) -> PreparedChain | None:
         prepared.runner()(state, rng, draws, stats)
     except SamplingError as error:
         is_steep = str(error) in (TEXTS[EXHAUSTED], TEXTS[ROUGH])
-        if is_steep or target.problem.domain.affine_dim(target.dim) > MAX_DIM:
+        if is_steep or target.domain.affine_dim(target.dim) > MAX_DIM:
             return None
         raise
-    is_practical = state.counts[ACCEPTED] > 0.05 * state.counts[PROPOSALS]
+    is_practical = state.counts[COUNT.accepted] > 0.05 * state.counts[COUNT.proposals]
     return prepared if is_practical else None
 
 
@@ -276,27 +295,29 @@ def try_slices_in_metric(
 ) -> PreparedChain | None:
     """Return the slice sampler in the billiard's metric, if it needs fewer operations.
 
-    Operations are counted, not timed, so the result is the same on every machine.
+    The numbers of operations decide, not times, so the result is the same on every
+    machine.
     """
     if not warm.shape.is_dense:
         return None
     billiard_work = warm.autocorrelation_time * warm.work  # for one effective draw
     sweep_work = warm.shape.rank * whitened_slice.move_cost(target)
-    max_sweep_work = MIN_SWEEP_SHARE * billiard_work
+    # A trial of slices is worth its cost from half an effective draw per sweep on.
+    max_sweep_work = 0.5 * billiard_work
     if sweep_work >= max_sweep_work:
         return None
-    has_kinks = whitened_slice.has_kinks(target)
-    record_work = 1.0 if has_kinks else whitened_slice.LOSS_COST
+    has_breakpoints = whitened_slice.has_breakpoints(target)
+    record_work = 1.0 if has_breakpoints else whitened_slice.LOSS_COST
     prepared = whitened_slice.prepare_chain(target, warm)
     # Two sweeps show how many evaluations a move needs.
     _, stats = _run_trial(prepared, rng, num_discarded=0, num_draws=2)
-    num_read = np.mean(stats[:, :, NUM_RECORDS])
+    num_read = np.mean(stats[:, :, STAT.num_records])
     if sweep_work + record_work * num_read >= max_sweep_work:
         return None
     draws, stats = _run_trial(prepared, rng, num_discarded=25, num_draws=100)
-    sweep_work += record_work * float(np.mean(stats[:, :, NUM_RECORDS]))
+    sweep_work += record_work * float(np.mean(stats[:, :, STAT.num_records]))
     shares = rank_shares(draws)
-    has_mixed = split_r_hat(draws) < whitened_slice.MAX_R_HAT
+    has_mixed = largest_r_hat(draws) < whitened_slice.MAX_R_HAT
     if sweep_work >= shares.min() * billiard_work or not has_mixed:
         return None
     return replace(prepared, num_steps=wanted_thinning(shares, sweep_work))
@@ -307,7 +328,7 @@ def _run_trial(
 ) -> tuple[Array, Array]:
     """Return draws (chain, draw, dim) from dispersed starts, and statistics."""
     fill, draws, stats = prepared.runner(), [], []
-    for _ in range(NUM_CHAINS):
+    for _ in range(4):  # chains
         pauses.notify_listeners()
         state = prepared.init(prepared.draw_start(rng))
         path = np.empty((num_discarded + num_draws, prepared.target.dim))
@@ -324,7 +345,7 @@ def is_mode_on_boundary(target: Gibbs) -> bool:
     Then the boundary cuts off half of any Gaussian about it. A point that is farther
     from the interior point by a millionth is outside.
     """
-    mode, domain = rough_mode(target), target.problem.domain
+    mode, domain = rough_mode(target), target.domain
     outward = 1e-6 * (mode - domain.interior_point(target.dim))
     return not target._is_inside(mode + outward)
 

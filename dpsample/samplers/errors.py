@@ -4,6 +4,8 @@ A kernel cannot raise with a message, so it returns one of the codes, and
 `raise_unless_ok` raises its text.
 """
 
+# The codes are below `core.pauses.PAUSED`, which kernels return, too. `TEXTS` says what
+# they mean for a user.
 OK = 0
 FUNCTION_FAILED = 1
 BOUND_VIOLATED = 2

@@ -2,10 +2,10 @@
 
 The start is the result of accelerated projected gradients with restarts. From there
 Newton's method minimizes an energy in which every loss is averaged over a window u +- w
-around its margin u: its derivative is (phi(u + w) - phi(u - w)) / 2w and its curvature
-(phi'(u + w) - phi'(u - w)) / 2w. The mean over two widths w has the first five moments
-of the margin under the Gaussian itself. So smooth losses and losses with *kinks*, where
-they are not differentiable, have the same rule.
+around its margin u. The derivative of the average is (phi(u + w) - phi(u - w)) / 2w and
+its curvature (phi'(u + w) - phi'(u - w)) / 2w. The mean over two widths w has the first
+five moments of the margin under the Gaussian itself. So losses that are smooth, and
+losses that are not differentiable everywhere, have the same rule.
 
 The *tails* of a fit are points at `FAR` standard deviations. If the energy rises less
 there than the Gaussian's, a sampler with proposals from the Gaussian misses them.
@@ -29,9 +29,10 @@ from dpsample.core.arrays import Array
 from dpsample.problem.records import curvature_matrix
 from dpsample.problem.storage import MemoryStorage
 from dpsample.samplers.record_terms import sum_over_records
-from dpsample.targets.gibbs import (
-    Gibbs,
-    as_rows,
+from dpsample.targets.density import Density
+from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs_target import (
+    GibbsTarget,
     energies,
     form_in_basis,
     rows_in_basis,
@@ -39,12 +40,14 @@ from dpsample.targets.gibbs import (
     times_basis,
 )
 
-# Share of the way from the mode to an interior point, off the boundary.
+# Share of the way from the mode to an interior point by which a start is moved off the
+# boundary.
 RETREAT = 1e-3
-FAR = 5.0  # standard deviations from the center at which tails are examined
+# Standard deviations from the center at which tails are examined.
+FAR = 5.0
 # Minimum rise of the energy there, relative to the Gaussian's. In a tail that rises
-# less a chain is rarely, and then for long. Its draws agree, and their variance is too
-# small.
+# less, a chain is rarely, but then for long. Chains that have not been there agree, and
+# their variance is too small.
 LEAST_RISE = 2.0 / 3.0
 # The search for the direction of the smallest rise begins at the axes and at this
 # number of random directions, and makes this number of steps of descent.
@@ -54,12 +57,14 @@ NUM_DESCENT_STEPS = 16
 Result = TypeVar("Result")
 
 
-def _cache_result(compute: Callable[[Gibbs], Result]) -> Callable[[Gibbs], Result]:
+def _cache_result(
+    compute: Callable[[GibbsTarget], Result],
+) -> Callable[[GibbsTarget], Result]:
     """Cache the result for a target as long as the target lives."""
-    results: WeakKeyDictionary[Gibbs, Result] = WeakKeyDictionary()
+    results: WeakKeyDictionary[GibbsTarget, Result] = WeakKeyDictionary()
 
     @wraps(compute)
-    def call(target: Gibbs) -> Result:
+    def call(target: GibbsTarget) -> Result:
         if target not in results:
             results[target] = compute(target)
         return results[target]
@@ -68,7 +73,7 @@ def _cache_result(compute: Callable[[Gibbs], Result]) -> Callable[[Gibbs], Resul
 
 
 def minimize(
-    target: Gibbs, *, mu: float | None = None, tolerance: float = 0.01
+    target: GibbsTarget, *, mu: float | None = None, tolerance: float = 0.01
 ) -> tuple[Array, float]:
     """Return an approximate minimizer of the energy on the domain, and its energy.
 
@@ -77,14 +82,17 @@ def minimize(
     ``tolerance``.
     """
     weight = target.mu if mu is None else float(mu)
-    storage = target.storage
     # Records in several chunks are summed chunk by chunk, whether they are in memory or
     # in a file, so that both give the same bits.
-    is_one_chunk = (
-        isinstance(storage, MemoryStorage) and storage.chunk == storage.num_records
-    )
-    energy = _Kernels(target, weight) if is_one_chunk else _Passes(target, weight)
-    theta = np.array(target.problem.domain.interior_point(target.dim), dtype=np.float64)
+    energy: _Kernels | _Passes = _Kernels(target, weight)
+    if isinstance(target, Gibbs):
+        storage = target.storage
+        # One chunk of records in memory is summed by the target's own kernels.
+        if not (
+            isinstance(storage, MemoryStorage) and storage.chunk == storage.num_records
+        ):
+            energy = _Passes(target, weight)
+    theta = np.array(target.domain.interior_point(target.dim), dtype=np.float64)
     gradient, trial = np.empty(target.dim), np.empty(target.dim)
     value = energy.value(theta)
     ahead, momentum, smoothness = theta.copy(), 1.0, 1.0
@@ -123,7 +131,7 @@ def minimize(
 class _Kernels:
     """Energy by the target's own kernels, for one chunk in memory."""
 
-    def __init__(self, target: Gibbs, mu: float) -> None:
+    def __init__(self, target: GibbsTarget, mu: float) -> None:
         self.calls, self.work = target.calls, target.new_work()
         self.is_inside = target._is_inside
         self.given = target.numbers._replace(mu=mu), target.pieces
@@ -142,7 +150,7 @@ class _Passes:
     """Energy by passes over the records, in memory or in a file."""
 
     def __init__(self, target: Gibbs, mu: float) -> None:
-        self.target, self.mu, self.domain = target, mu, target.problem.domain
+        self.target, self.mu, self.domain = target, mu, target.domain
         self.center = target.regularizer_params.center
 
     def value(self, theta: Array) -> float:
@@ -166,7 +174,7 @@ class _Passes:
 
 
 @_cache_result
-def rough_mode(target: Gibbs) -> Array:
+def rough_mode(target: GibbsTarget) -> Array:
     """Return the approximate minimizer of the energy."""
     return minimize(target)[0]
 
@@ -209,17 +217,17 @@ class Ellipsoidal(Protocol):
 
 
 @_cache_result
-def fit(target: Gibbs) -> GaussianFit:
+def fit(target: GibbsTarget) -> GaussianFit:
     """Return the Gaussian fit of a target."""
     basis = hull_basis(target)
-    interior = target.problem.domain.interior_point(target.dim)
+    interior = target.domain.interior_point(target.dim)
     start = (1.0 - RETREAT) * rough_mode(target) + RETREAT * interior
     center, precision = _run_newton(target, basis, start)
-    if not target.problem.domain.contains(center):
+    if not target.domain.contains(center):
         center, spread = start, _inverse(precision)
         precision = averaged_derivatives(target, basis, center, spread)[1]
     gaussian = _from_precision(target, basis, center, precision)
-    domain = target.problem.domain
+    domain = target.domain
     if gaussian.share_inside < 0.5 and domain.is_bounded:
         # Add the inverse variances of a ball of the domain's widths.
         eye = np.eye(target.dim)
@@ -230,12 +238,12 @@ def fit(target: Gibbs) -> GaussianFit:
     return gaussian
 
 
-def hull_basis(target: Gibbs) -> Array:
+def hull_basis(target: GibbsTarget) -> Array:
     """Return orthonormal columns that span the domain's affine hull."""
-    return target.problem.domain.hull(target.dim)[1]
+    return target.domain.hull(target.dim)[1]
 
 
-def _run_newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
+def _run_newton(target: GibbsTarget, basis: Array, theta: Array) -> tuple[Array, Array]:
     covariance: Array | None = None
     last_precision: Array | None = None
     damping = Damping(basis.shape[1])
@@ -282,8 +290,9 @@ class Damping:
     """Lengths of Newton steps in a number of dimensions.
 
     The Newton decrement is the length of a step in standard deviations. Up to half of
-    the root of the dimension it is not damped. Where it grows, between kinks, all later
-    steps are shorter by a factor of 1.5, and below 1/30 the search is over.
+    the root of the dimension it is not damped. If it grows, as it does where the
+    gradient jumps, all later steps are shorter by a factor of 1.5. When the factors
+    multiply to 1/30 the search is over.
     """
 
     def __init__(self, rank: int) -> None:
@@ -317,9 +326,12 @@ def averaged_slopes(target: Gibbs, margins: Array, width: Array) -> tuple[Array,
 
 
 def averaged_derivatives(
-    target: Gibbs, basis: Array, theta: Array, covariance: Array | None
+    target: GibbsTarget, basis: Array, theta: Array, covariance: Array | None
 ) -> tuple[Array, Array]:
     """Return gradient and Hessian of the averaged energy, in the basis."""
+    if isinstance(target, Density):
+        return differenced_derivatives(target, basis, theta, covariance)
+    assert isinstance(target, Gibbs)
     data, rows = target.data, as_rows(target.data)
     margins = rows @ theta + (data.offset if data.offset.size else 0.0)
     width = np.ones_like(margins)
@@ -333,14 +345,60 @@ def averaged_derivatives(
     hessian = curvature_matrix(data, curvatures)
     hessian = hessian + target.mu * regularizer_hessian(target, theta)
     hessian = target.k * form_in_basis(hessian, basis)
-    # The floor keeps the Hessian far from singular, whatever the scales are, so that
+    # The floor keeps the Hessian far from singular for all scales, so that
     # the inverse has a Cholesky factor, too.
     scales = np.diag(hessian)
     floor = np.diag(1e-9 * scales + 1e-15 * max(float(scales.max()), 1e-3))
     return target.k * (basis.T @ gradient), hessian + floor
 
 
-def regularizer_hessian(target: Gibbs, theta: Array) -> Array:
+# Maximum number of multiply-adds of a dense Hessian by differences of gradients.
+MAX_HESSIAN_WORK = 1e9
+
+
+def differenced_derivatives(
+    target: Density, basis: Array, theta: Array, covariance: Array | None
+) -> tuple[Array, Array]:
+    """Return gradient and Hessian by differences over the width of the Gaussian.
+
+    Along each column v of a factor of the covariance, the slopes at theta + v and
+    theta - v are averaged, and their difference is the curvature. If that takes too
+    long, the Hessian is diagonal, from second differences of energies.
+    """
+    root: Array
+    if covariance is None:
+        root = np.diag(target.scales(theta, np.ascontiguousarray(basis.T)))
+    else:
+        root = np.array(np.linalg.cholesky(covariance))
+    moves = np.ascontiguousarray(times_basis(basis, root).T)
+    # Moves that would leave the domain are shortened.
+    for i, move in enumerate(moves.copy()):
+        low, high = target.domain.chord(theta, move)
+        share = max(min(1.0, 0.9 * high, -0.9 * low), 1e-12)
+        moves[i] *= share
+        root[:, i] *= share
+    above, below = theta + moves, theta - moves
+    if len(moves) * target.gradient_work > MAX_HESSIAN_WORK:
+        center = energies(target, theta[None])[0]
+        heights, depths = energies(target, above), energies(target, below)
+        slope = 0.5 * (heights - depths)
+        hessian = np.diag(heights + depths - 2.0 * center)
+    else:
+        rising, falling = slopes(target, above), slopes(target, below)
+        slope = 0.5 * ((rising + falling) * moves).sum(axis=1)
+        hessian = 0.5 * (rising - falling) @ moves.T
+        hessian = 0.5 * (hessian + hessian.T)
+    # The floor and the absolute values make a precision of any curvatures. At a kink in
+    # the center, or between modes, they may have the wrong sign.
+    values, vectors = np.linalg.eigh(np.where(np.isfinite(hessian), hessian, 0.0))
+    values = np.maximum(np.abs(values), 1e-4)
+    inverse = np.linalg.inv(root)
+    precision = inverse.T @ ((vectors * values) @ vectors.T) @ inverse
+    slope = np.where(np.isfinite(slope), slope, 0.0)
+    return inverse.T @ slope, 0.5 * (precision + precision.T)
+
+
+def regularizer_hessian(target: GibbsTarget, theta: Array) -> Array:
     """Return the Hessian of r, by differences of its gradient unless it is constant."""
     dim, regularizer = target.dim, target.regularizer
     lower, upper = target.curvature
@@ -360,7 +418,7 @@ def regularizer_hessian(target: Gibbs, theta: Array) -> Array:
 
 
 def _from_precision(
-    target: Gibbs, basis: Array, center: Array, precision: Array
+    target: GibbsTarget, basis: Array, center: Array, precision: Array
 ) -> GaussianFit:
     eigenvalues, vectors = np.linalg.eigh(precision)
     root = np.sqrt(np.maximum(eigenvalues, 1e-14 * eigenvalues[-1]))
@@ -376,7 +434,9 @@ def _from_precision(
 
 
 def reaches_tails(
-    target: Gibbs, gaussian: Ellipsoidal, needed: float = LEAST_RISE * 0.5 * FAR**2
+    target: GibbsTarget,
+    gaussian: Ellipsoidal,
+    needed: float = LEAST_RISE * 0.5 * FAR**2,
 ) -> bool:
     """Return whether the energy rises by ``needed`` far out in all directions.
 
@@ -407,7 +467,7 @@ def reaches_tails(
 class _Sphere:
     """Rises of the energy above the center's, on a sphere in a Gaussian's metric."""
 
-    def __init__(self, target: Gibbs, gaussian: Ellipsoidal) -> None:
+    def __init__(self, target: GibbsTarget, gaussian: Ellipsoidal) -> None:
         self.target, self.gaussian = target, gaussian
         self.level = float(energies(target, gaussian.center[None])[0])
 

@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array
 from dpsample.samplers.gaussian_fit import fit
-from dpsample.targets.gibbs import Gibbs, energies
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import energies
 
+# Difference of log densities beyond which a ray ends. What is left out has a share of
+# about e^-80, which is far below rounding errors.
 LOG_RANGE = 80.0
 
 
@@ -57,10 +60,11 @@ def discretize(
 ) -> tuple[Array, Array]:
     """Return points (num_points, dim), and their probabilities for each target.
 
-    The targets are densities on one domain whose affine hull has dimension 1 or 2;
-    ``origin`` and ``factor`` are those of `mean_and_factor`. In the plane there are
+    The targets are densities on one domain whose affine hull has dimension 1 or 2.
+    ``origin`` and ``factor`` are results of `mean_and_factor`. In the plane there are
     ``num_panels`` panels per ray, and 16 times as many rays. A line has 50 times as
-    many panels, because a single kink decides about the error there. Rows of the
+    many panels, because there a single point at which the density is not smooth decides
+    about the error. Rows of the
     probabilities, one per target, sum to 1.
     """
     rays = _rays(targets, origin, factor, num_angles=16 * num_panels)
@@ -87,7 +91,7 @@ def _rays(
         units = np.column_stack([np.cos(angles), np.sin(angles)])
         weight, power = 2.0 * np.pi / num_angles, 1
     directions = units @ factor.T
-    domain = targets[0].problem.domain
+    domain = targets[0].domain
     chords = np.array([domain.chord(origin, v)[1] for v in directions])
     # Rays of unbounded domains end at 2^40 standard deviations at the latest.
     lengths = _shorten(targets, origin, directions, np.minimum(chords, 2.0**40))
@@ -113,7 +117,8 @@ def _shorten(
 
     low, high = np.zeros(len(ends)), ends.copy()
     for _ in range(40):
-        # Ends of unbounded rays are many powers of two away: take the geometric mean.
+        # Ends of unbounded rays are many powers of two away. The geometric mean halves
+        # the number of powers in each step.
         middle = np.where(low > 0.0, np.sqrt(low * high), np.minimum(high, 1.0) / 2.0)
         is_low = is_within(middle)
         low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)

@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs
 """Losses of single records, bounds of their derivatives, and sums over all records.
 
-They are for samplers that do not read all records in each step. The bounds hold for
-these records, and may be sharper than the declared ones: a sampler's error and running
-time may depend on the records, and constants of a privacy proof may not.
+They are for samplers that do not read all records in each step. The bounds are computed
+from the records, and may be sharper than the declared ones. A sampler may use them,
+because its error and running time may depend on the records. A privacy proof may not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ SLACK = 1e-9
 
 @kernel(fastmath={"reassoc"})
 def dense_margin(row, theta):
-    """Return the inner product. The sum may be taken in any order."""
+    """Return the inner product.
+
+    The compiler may change the order of the additions, so that it can vectorize them.
+    """
     result = 0.0
     for j in range(row.shape[0]):
         result += row[j] * theta[j]

@@ -16,21 +16,22 @@ from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel
 from dpsample.samplers.chain import (
-    ACCEPTED,
+    COUNT,
     NUM_STATS,
-    PROPOSALS,
     ChainState,
     MetropolisPlan,
     PreparedChain,
     init,
 )
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 from dpsample.targets.reduced import has_equalities, reduce, reduction_obstacle
 
 Exactness = Literal["iid", "invariant", "biased"]
+# Upper limit of the search of a step size.
 MAX_STEP = 1e6
-# Share of the Gaussian fit's mass inside the domain with which the fit is good enough.
+TARGETS = "Build a dps.Gibbs or a dps.Density first."
+# The Gaussian fit is good enough if this share of its mass is inside the domain.
 TRUSTED_SHARE = 0.9
 
 
@@ -49,15 +50,17 @@ class Sampler:
 
     exactness: ClassVar[Exactness] = "invariant"
     is_reversible: ClassVar[bool] = True
+    # Samplers read losses of records unless they say that energies are enough.
+    reads_records: ClassVar[bool] = True
 
-    def supports(self, target: Gibbs) -> tuple[bool, str]:
+    def supports(self, target: GibbsTarget) -> tuple[bool, str]:
         """Return whether `dpsample.sample` can draw from the target, and why not.
 
         Polytopes with equalities are drawn from in free coordinates.
 
         Parameters
         ----------
-        target : Gibbs
+        target : Gibbs or Density
             The target.
 
         Returns
@@ -67,7 +70,10 @@ class Sampler:
         reason : str
             Empty, or the reason and an alternative.
         """
-        check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
+        check.instance(GibbsTarget, target=target, remedy=TARGETS)
+        if self.reads_records and target.num_records == 0:
+            reason = "It reads records, and a Density has none: use BilliardHMC."
+            return False, reason
         if has_equalities(target):
             reason = reduction_obstacle(target)
             if reason:
@@ -75,16 +81,16 @@ class Sampler:
             target = reduce(target).target
         return self._supports(target)
 
-    def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        """Return the same for a Gibbs target. Most samplers support all of them."""
+    def _supports(self, target: Any) -> tuple[bool, str]:
+        """Return the same for a target without equalities. Most support all."""
         del target
         return True, ""
 
-    def prepare(self, target: Gibbs, rng: np.random.Generator) -> Any:
+    def prepare(self, target: Any, rng: np.random.Generator) -> Any:
         """Tune on a stream of its own. Everything is fixed before the first draw."""
         raise NotImplementedError
 
-    def require(self, target: Gibbs) -> None:
+    def require(self, target: GibbsTarget) -> None:
         """Raise a ValueError unless the target is supported as it is."""
         is_supported, reason = self.supports(target)
         if has_equalities(target):
@@ -118,12 +124,14 @@ class TuningRecipe:
     run: Kernel[..., tuple[int, int]]
     rate: float
     first_step: float
-    init_fn: Callable[[Gibbs, Any, Array], ChainState] = init
+    init_fn: Callable[[Any, Any, Array], ChainState] = init
     plan_fn: Callable[[GaussianFit, float], Any] = gaussian_plan
     longest: float = MAX_STEP
     num_steps: int = 1
 
-    def build(self, target: Gibbs, gaussian: GaussianFit, step: float) -> PreparedChain:
+    def build(
+        self, target: GibbsTarget, gaussian: GaussianFit, step: float
+    ) -> PreparedChain:
         """Return the chain with a fit and a step."""
         return PreparedChain(
             target=target,
@@ -159,11 +167,11 @@ class TunedSampler(Sampler):
                     self.step_size,
                 )
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    def _recipe(self, target: Any) -> TuningRecipe:
         """Return the recipe for a target."""
         raise NotImplementedError
 
-    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
         """Fit a Gaussian to the target, and find the step by a pilot run."""
         self.require(target)
         recipe = replace(self._recipe(target), num_steps=self.num_steps)
@@ -171,7 +179,7 @@ class TunedSampler(Sampler):
 
 
 def prepare(
-    target: Gibbs,
+    target: GibbsTarget,
     rng: np.random.Generator,
     recipe: TuningRecipe,
     *,
@@ -183,20 +191,21 @@ def prepare(
     """
     gaussian = fit(target)
     step_size = recipe.first_step if step is None else step
-    # Otherwise there are four rounds of pilot draws, each twice as long as the last.
+    # If the domain cuts off more of the fit, four rounds of pilot draws improve it.
+    # Each is twice as long as the one before.
     if gaussian.share_inside < TRUSTED_SHARE:
         for i in range(4):
             if step is None:
                 step_size = search_step(target, recipe, gaussian, rng, step_size)
             pilot = recipe.build(target, gaussian, step_size)
-            gaussian = _learn_covariance(gaussian, pilot, rng, 2**i)
+            gaussian = learn_covariance(gaussian, pilot, rng, 2**i)
     if step is None:
         step_size = search_step(target, recipe, gaussian, rng, step_size)
     return recipe.build(target, gaussian, step_size)
 
 
 def search_step(
-    target: Gibbs,
+    target: GibbsTarget,
     recipe: TuningRecipe,
     gaussian: GaussianFit,
     rng: np.random.Generator,
@@ -205,7 +214,8 @@ def search_step(
     """Return the step size with the recipe's acceptance rate, by stochastic search.
 
     It is the Robbins-Monro method for the logarithm of the step, in 16 blocks of 25
-    proposals. The result is the average of the last 8 logarithms.
+    proposals. The average of the last 8 logarithms has a smaller variance than the last
+    one.
     """
     log_step, log_steps = np.log(step), []
     position = gaussian.center
@@ -231,10 +241,10 @@ def measure_acceptance(
     draws = np.empty((count, state.position.size))
     prepared.runner()(state, rng, draws, np.empty((count, NUM_STATS)))
     counts = state.counts - before
-    return float(counts[ACCEPTED] / max(counts[PROPOSALS], 1))
+    return float(counts[COUNT.accepted] / max(counts[COUNT.proposals], 1))
 
 
-def _learn_covariance(
+def learn_covariance(
     gaussian: GaussianFit, pilot: PreparedChain, rng: np.random.Generator, length: int
 ) -> GaussianFit:
     """Return the Gaussian with mean and covariance of a pilot run's draws.
@@ -253,7 +263,7 @@ def _learn_covariance(
     weight = len(draws) / (len(draws) + 10.0 * dim)
     variance = np.trace(covariance) / dim
     covariance = weight * covariance + (1.0 - weight) * variance * np.eye(dim)
-    # A pilot that never moved teaches nothing. The next round has a shorter step.
+    # If the pilot never moved, the fit stays. The next round has a shorter step.
     if not variance > 0.0:
         return gaussian
     return gaussian.rescale(draws.mean(axis=0), covariance)

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check
 from dpsample.core import columns as column_names
 from dpsample.core.arrays import Array, Bools
+from dpsample.core.renamed import renamed
 from dpsample.core.sparse import Rows
 from dpsample.core.spec import Json
 from dpsample.numerics import norms
@@ -54,13 +55,10 @@ from dpsample.tables.schema import (
 FORMAT = "dpsample encoding 1"
 # Norms are rounded, so rows are accepted up to this share above their bound.
 NORM_TOLERANCE = 1e-12
-# Factor that brings the norm of any row of finite numbers into the range of floats.
-OVERFLOW_FACTOR = 2.0**-200
-# Integers of more bits are not accepted as labels, because floats cannot hold them.
-MAX_LABEL_BITS = 1000
 Table = Mapping[str, Column]
 
 
+@renamed(units="feature_scales")
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
     """Everything public that turns a raw table into rows and a response.
@@ -369,8 +367,8 @@ class Encoding:
         values = lower + (margins + 1.0) / 2.0 * (upper - lower)
         return np.sign(values) * np.expm1(np.abs(values))
 
-    def units(self) -> tuple[Array, Array]:
-        """Slope and value at 0 of each feature, as a function of its raw column.
+    def feature_scales(self) -> tuple[Array, Array]:
+        """Return the slope of each feature in its raw column, and its value at 0.
 
         Returns
         -------
@@ -582,7 +580,9 @@ def clip_rows(
     # Finite entries may have an infinite norm. Such rows are made shorter in two steps.
     overflows = np.isinf(lengths)
     if overflows.any():
-        rows = _multiply_rows(rows, np.where(overflows, OVERFLOW_FACTOR, 1.0))
+        # Factor that brings the norm of any row of finite numbers into the range of
+        # floats.
+        rows = _multiply_rows(rows, np.where(overflows, 2.0**-200, 1.0))
         lengths = np.where(overflows, np.asarray(norm(rows)), lengths)
     factors = np.where(is_long, bound / np.maximum(lengths, 1e-300), 1.0)
     return _multiply_rows(rows, factors)
@@ -653,7 +653,8 @@ def check_positive_label(
     """
     remedy = 'Pass one of the declared levels, as "yes", 1 or True.'
     label_types = (str, bool, int, float, bytes, np.generic, type(None))
-    is_long = isinstance(label, int) and label.bit_length() > MAX_LABEL_BITS
+    # Integers of more bits are not accepted as labels, because floats cannot hold them.
+    is_long = isinstance(label, int) and label.bit_length() > 1000
     if is_long or not isinstance(label, label_types):
         check.fail("positive_label", "a label", check.describe(label), remedy)
     if isinstance(label, np.generic):

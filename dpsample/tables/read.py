@@ -40,9 +40,6 @@ from dpsample.tables.schema import Schema, TextFormat, level_text
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = ("csv", "tsv", "parquet", "libsvm")
-# Number of different texts of which one copy is kept for all entries, to save memory.
-MAX_SHARED = 100_000
 OTHER_ENCODING = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
 # Type of a label. Type checkers accept integers and booleans where it says float.
 Label = str | float | bytes | None
@@ -221,7 +218,7 @@ def kind_of(file: Path, format: str | None) -> str:
     """Return the format, which is inferred from the file's name if it is None."""
     if format is None:
         return entries.infer_format(file)
-    check.one_of(FORMATS, format=format)
+    check.one_of(("csv", "tsv", "parquet", "libsvm"), format=format)
     return format
 
 
@@ -366,7 +363,9 @@ def _text_frame(
             if len(row) == 1 < len(columns) and others:
                 remedy = _suggest(others[0])
             check.fail(f"line {number}", condition, str(len(row)), remedy)
-        share = shared.setdefault if len(shared) < MAX_SHARED else shared.get
+        # Number of different texts of which one copy is kept for all entries, to save
+        # memory.
+        share = shared.setdefault if len(shared) < 100_000 else shared.get
         records.append([share(entry, entry) for entry in row])
     if not columns:
         check.fail("the table", "one with columns", "an empty file")
@@ -397,7 +396,7 @@ def reject_record(names: Iterable[str], file: TextFormat) -> None:
     if any(entries.is_value(name, file) for name in names):
         remedy = (
             "If the file has no line of names, list them in columns of the bounds: "
-            'columns = ["first", "second"]. Else declare or ignore such columns.'
+            'columns = ["first", "second"]. Otherwise declare or ignore such columns.'
         )
         check.fail("file", "with a line of names", "numbers or dates there", remedy)
 

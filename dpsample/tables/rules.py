@@ -1,6 +1,7 @@
 """Public sentences that describe how an encoding changes any record.
 
-They are made of the schema and never of records, so they contain no counts.
+A certificate contains them, so that readers see how a record became a row of numbers.
+They follow from the schema and never from records, so they contain no counts.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Protocol
 from dpsample.core.columns import list_names
 from dpsample.tables.schema import Schema
 
-# Rule of columns without a rule of their own.
+# Rule for missing entries of columns for which the schema declares none.
 MISSING = "a missing value is an error"
 
 
@@ -73,6 +74,8 @@ def describe_encoding(encoding: ColumnFacts) -> tuple[str, ...]:
     if schema is None or not encoding.is_scaled:
         lines = ["every other column is a feature, as it is", MISSING]
         return (*lines, *describe_scale(encoding.scale), describe_response(encoding))
+    # What "clip" means depends on the kind of a column: numbers are moved to their
+    # bound, and an unknown level has no indicator.
     span = "[-1, 1]" if encoding.symmetric else "[0, 1]"
     outside = "is moved to the nearer end" if encoding.clip else "is an error"
     other = "gives zeros in all of them" if encoding.clip else "is an error"
@@ -90,6 +93,7 @@ def describe_encoding(encoding: ColumnFacts) -> tuple[str, ...]:
             lines.append(f"{kind} {list_names(names)}: {text}")
     if schema.ignore:
         lines.append(f"ignored: {list_names(schema.ignore)}")
+    # Each of m columns adds at most 1 to the q-th power of the norm of a row.
     norm = f"{encoding.row_norm:g}"
     return (
         *lines,
@@ -110,6 +114,7 @@ def describe_missing(schema: Schema) -> tuple[str, ...]:
     if schema.missing_indicator:
         names = list_names(schema.missing_indicator)
         lines.append(f"missing entries of {names}: an indicator of their own")
+    # Some tables have a level such as "unknown" for missing entries.
     every = f"{MISSING}, unless a public level means it"
     return (*lines, every if schema.categorical else MISSING)
 
@@ -127,6 +132,7 @@ def describe_scale(scale: float) -> tuple[str, ...]:
 
 def describe_response(encoding: ColumnFacts) -> str:
     """Return the rule for the response."""
+    # The first rule that applies is used: a positive label, two labels, then a number.
     name, schema = f"response {encoding.target!r}", encoding.schema or Schema()
     if encoding.target is None:
         return "no response"

@@ -27,11 +27,6 @@ from dpsample.targets.gibbs import Gibbs
 # The step is 2^-10 of the least standard deviation that a target can have. So rounding
 # adds less than 1e-7 of the variance.
 BITS = 10
-# `holds` accepts steps that are smaller by up to 2^4. The logarithm may be rounded to
-# the next integer, and linear programs of a polytope may have several solutions.
-SPARE_BITS = 4
-# Relative rounding error of a point that is computed from coordinates of its hull.
-ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,12 +107,17 @@ class PublicGrid:
         machines. On domains without an interior, points near the boundary are accepted,
         because a projection may have moved them there.
         """
-        fine = replace(self, step=self.step * 2.0**-SPARE_BITS)
+        # `holds` accepts steps that are smaller by up to 2^4. The logarithm may be
+        # rounded to the next integer, and linear programs of a polytope may have
+        # several solutions.
+        fine = replace(self, step=self.step * 2.0**-4)
         rounded = fine.round(theta)
         if self.hull is None:
             is_same = np.array_equal(rounded, theta)
             return is_same and not np.signbit(theta[theta == 0.0]).any()
-        slack = ROUNDING * (1.0 + np.abs(theta).max() + np.abs(self.hull[0]).max())
+        # Relative rounding error of a point that is computed from coordinates of its
+        # hull.
+        slack = 1e-12 * (1.0 + np.abs(theta).max() + np.abs(self.hull[0]).max())
         if np.abs(rounded - theta).max() <= slack:
             return True
         inner = self.domain.interior_point(self.dim)

@@ -16,20 +16,21 @@ coordinates in which a large polytope is round.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpsample.core.arrays import Array, Bools
+from dpsample.domains.domain import Coordinates, Domain
 from dpsample.losses.custom import Custom
 from dpsample.numerics.norms import conversion
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.problem.storage import IN_MEMORY
-from dpsample.regularizers import Regularizer, SquaredNorm
+from dpsample.regularizers import Regularizer, RegularizerParams, SquaredNorm
+from dpsample.targets.density import Density
 from dpsample.targets.gibbs import Gibbs, as_rows
-
-# Factor by which public bounds of the records in v are widened for rounding errors.
-WIDENED = 1.0 + 1e-9
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
 def find_free_coefficients(basis: Array) -> Bools:
@@ -42,8 +43,8 @@ def find_free_coefficients(basis: Array) -> Bools:
 class ReducedTarget:
     """Target of v, and the map from v to theta."""
 
-    target: Gibbs
-    original: Gibbs
+    target: Any  # of the kind of the original
+    original: GibbsTarget
     origin: Array  # (dim,): c
     basis: Array  # (dim, m): N
     inverse: Array  # (m, dim): left inverse of N
@@ -52,7 +53,7 @@ class ReducedTarget:
     def lift(self, vectors: Array) -> Array:
         """Return points c + N v of rows v, moved inside if rounding leads outside."""
         points = self.origin + vectors @ self.basis.T
-        return self.original.problem.domain.move_inside(points)
+        return self.original.domain.move_inside(points)
 
     @property
     def moves(self) -> Bools:
@@ -64,13 +65,18 @@ class ReducedTarget:
         return np.asarray(self.inverse @ (point - self.origin))
 
 
-def has_equalities(target: Gibbs) -> bool:
+def has_equalities(target: GibbsTarget) -> bool:
     """Return whether the domain is given with equalities."""
-    return target.problem.domain.has_equalities
+    return target.domain.has_equalities
 
 
-def reduction_obstacle(target: Gibbs) -> str:
+def reduction_obstacle(target: GibbsTarget) -> str:
     """Return why a target has no reduced target, or "" if it has one."""
+    if isinstance(target, Density):
+        if target.mu == 0.0:
+            return ""
+        return regularizer_obstacle(target.regularizer, target.regularizer_params)
+    assert isinstance(target, Gibbs)
     if not target.problem.storage.is_in_memory:
         return f"Equalities need records in memory. {IN_MEMORY}"
     return facts_obstacle(target.problem.facts, target.regularizer)
@@ -80,8 +86,13 @@ def facts_obstacle(facts: PublicFacts, regularizer: Regularizer) -> str:
     """Return why public facts exclude a reduced target, or "" if they do not."""
     if not facts.loss.has_margin:
         return "Equalities need losses of a margin."
-    exponent = regularizer.params(facts.dim, facts.center).exponent
-    if not isinstance(regularizer, SquaredNorm) or exponent != 2.0:
+    params = regularizer.params(facts.dim, facts.center)
+    return regularizer_obstacle(regularizer, params)
+
+
+def regularizer_obstacle(regularizer: Regularizer, params: RegularizerParams) -> str:
+    """Return why a regularizer is not quadratic, or "" if it is."""
+    if not isinstance(regularizer, SquaredNorm) or params.exponent != 2.0:
         return (
             f"The {regularizer.name} regularizer is not quadratic: on a domain "
             "without an interior use p = 2."
@@ -89,29 +100,83 @@ def facts_obstacle(facts: PublicFacts, regularizer: Regularizer) -> str:
     return ""
 
 
-def reduce(target: Gibbs, *, is_for_release: bool = False) -> ReducedTarget:
+def reduce(target: GibbsTarget, *, is_for_release: bool = False) -> ReducedTarget:
     """Return the target in free coordinates of the domain's hull.
 
     They are orthonormal if a regularizer measures distances, and for a release, whose
     proof uses bounds of the records in these coordinates.
     """
-    problem, dim = target.problem, target.dim
-    domain, stretch = problem.domain, 1.0
+    domain, dim = target.domain, target.dim
     if is_for_release or target.mu > 0.0:
         origin, basis = domain.hull(dim)
-        inverse, inner_domain = basis.T, domain.in_hull_coordinates(dim)
+        coordinates = Coordinates(origin, basis, basis.T, is_orthonormal=True)
+        inner_domain = domain.in_hull_coordinates(dim)
     else:
-        origin, basis, inverse, is_orthonormal = domain.coordinates(dim)
+        coordinates = domain.coordinates(dim)
         inner_domain = domain.in_coordinates(dim)
-        if not is_orthonormal:
-            # A bound of the largest singular value of N.
-            sums = (np.abs(basis).sum(axis=axis).max() for axis in (0, 1))
-            stretch = float(np.sqrt(np.prod(list(sums))))
-    rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
-    offset = as_rows(data) @ origin + (data.offset if data.offset.size else 0.0)
+    if isinstance(target, Density):
+        return _reduce_density(target, coordinates, inner_domain)
+    assert isinstance(target, Gibbs)
+    return _reduce_gibbs(target, coordinates, inner_domain)
+
+
+class _Penalty(NamedTuple):
+    """A quadratic regularizer in free coordinates."""
+
+    weight: float
+    regularizer: SquaredNorm
+    shift: float  # of the energy: the part of the distance across the hull
+
+
+def _reduce_penalty(target: GibbsTarget, coordinates: Coordinates) -> _Penalty:
+    origin, basis, inverse, _ = coordinates
     params = target.regularizer_params
     center = inverse @ (params.center - origin)
     off = params.center - origin - basis @ center
+    weight = target.mu * params.scale
+    shift = 0.5 * target.k * weight * float(off @ off)
+    return _Penalty(weight, SquaredNorm(center=center), shift)
+
+
+def _reduce_density(
+    target: Density, coordinates: Coordinates, domain: Domain
+) -> ReducedTarget:
+    origin, basis, inverse, _ = coordinates
+    penalty = _reduce_penalty(target, coordinates)
+    inner = Density(
+        functions=target.functions.in_coordinates(origin, basis),
+        dim=basis.shape[1],
+        domain=domain,
+        k=target.k,
+        mu=penalty.weight,
+        regularizer=penalty.regularizer,
+        convex=False,  # the target itself has been compared
+    )
+    return ReducedTarget(
+        target=inner,
+        original=target,
+        origin=origin,
+        basis=basis,
+        inverse=inverse,
+        shift=penalty.shift,
+    )
+
+
+def _reduce_gibbs(
+    target: Gibbs, coordinates: Coordinates, domain: Domain
+) -> ReducedTarget:
+    # Factor by which public bounds of the records in v are widened for rounding errors.
+    widened = 1.0 + 1e-9
+    problem, dim = target.problem, target.dim
+    origin, basis, inverse, is_orthonormal = coordinates
+    stretch = 1.0
+    if not is_orthonormal:
+        # A bound of the largest singular value of N.
+        sums = [np.abs(basis).sum(axis=axis).max() for axis in (0, 1)]
+        stretch = float(np.sqrt(sums[0] * sums[1]))
+    rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
+    offset = as_rows(data) @ origin + (data.offset if data.offset.size else 0.0)
+    penalty = _reduce_penalty(target, coordinates)
     # The bounds of the records in v follow from public bounds, because |N^T a| <= |a|
     # and the offset changes by <a, c>. So whether they hold reveals nothing.
     facts, loss = problem.facts, problem.loss
@@ -125,16 +190,16 @@ def reduce(target: Gibbs, *, is_for_release: bool = False) -> ReducedTarget:
         rows,
         data.response,
         loss=loss,
-        domain=inner_domain,
-        row_bound=max(stretch * size * WIDENED, 1e-30),
+        domain=domain,
+        row_bound=max(stretch * size * widened, 1e-30),
         response_bound=problem.response_bound,
         offset=offset,
-        offset_bound=max(reach * WIDENED, 1e-30),
+        offset_bound=max(reach * widened, 1e-30),
     )
-    weight = target.mu * params.scale
-    regularizer = SquaredNorm(center=center)
-    inner_target = Gibbs(inner, k=target.k, mu=weight, regularizer=regularizer)
-    shift = 0.5 * target.k * weight * float(off @ off)
+    inner_target = Gibbs(
+        inner, k=target.k, mu=penalty.weight, regularizer=penalty.regularizer
+    )
+    shift = penalty.shift
     if not np.array_equal(inner_target.data.response, target.data.response):
         # The replaced far responses depend on the bound of the margins, which differs.
         shift = target.energy(origin) - inner_target.energy(np.zeros(basis.shape[1]))

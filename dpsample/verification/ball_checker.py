@@ -46,9 +46,13 @@ MAX_BITS = 1 << 14
 # Relative difference that is allowed between numbers that are stated for the reader
 # and the same numbers as they follow from the facts.
 AGREEMENT = 1e-9
-# Formats of certificates and answers.
-DRAW = "dpsample certificate 2"
-EVENT = "dpsample event certificate 2"
+# Formats of certificates and answers. In former formats a mechanism is a text.
+DRAW = "dpsample certificate 3"
+EVENT = "dpsample event certificate 3"
+FORMER_FORMATS = {
+    "dpsample certificate 2": DRAW,
+    "dpsample event certificate 2": EVENT,
+}
 RELEASE = "dpsample-release-3"
 FIT = "dpsample-fit-1"
 DRAW_FIELDS = set(
@@ -106,30 +110,40 @@ STEPS = {
     "clipped/full": (["clip", "lipschitz"], "noise_stddev"),
     "proximal/clip/full": (["record_bound"], "stddev"),
 }
-# A call of a constructor as Python's repr writes it, with plain values. `CALL` has the
-# name of the constructor, and `OPTIONS` the keywords that a sampler may have.
+# Maximum number of objects and lists inside one another in a mechanism.
+MAX_DEPTH = 12
+# Certificates of former formats hold a mechanism as a call, as Python's repr writes it,
+# with plain values. `CALL` has the name of the constructor, and `OPTION` each keyword
+# with its value. Only a loss may be a call itself.
 VALUE = (
     r"(?:-?[0-9][0-9.e+-]*|-?inf|'[a-z0-9_]{1,40}'|None|True|False|\([0-9., e+-]*\))"
 )
-OPTIONS = {
-    "draw/localized": "",
-    "draw/proximal": "oracle step_size",
-    "draw/constanttime": "step_size num_steps num_gradients work",
-    "draw/exact": "",
-}
 # Largest second derivative of the losses that a draw in constant time supports. A
 # smoothed hinge has one over its width.
 CURVATURES = {"logistic": 0.25, "huber": 1.0, "squared": 1.0}
-OPTION = rf"(?:[a-z0-9_]+={VALUE}|wall_loss=[A-Za-z]+\((?:[a-z0-9_]+={VALUE})?\))"
-CALL = re.compile(rf"([A-Za-z]+)\((?:{OPTION}(?:, {OPTION})*)?\)")
+# Earlier certificates have the option `boundary_loss` under the name `wall_loss`.
+LOSS = rf"[A-Za-z]+\((?:[a-z0-9_]+={VALUE})?\)"
+OPTION = rf"(?:[a-z0-9_]+={VALUE}|(?:boundary|wall)_loss={LOSS})"
+CALL = re.compile(rf"([A-Za-z]+)\(((?:{OPTION}(?:, {OPTION})*)?)\)")
 # Names that users may give to their own mechanisms; names of inputs; words as inputs.
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 WORD = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
+# Names of types and parameters of mechanisms, and their texts: words and infinities.
+PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
+OPTION_WORD = re.compile(r"[a-z0-9_]{1,40}|-inf")
 
 
 class NotProved(ValueError):
     """A certificate is malformed, or one of its inequalities is not proved."""
+
+
+class _Spec(NamedTuple):
+    """Type of a mechanism, which is the name of a class, and its parameters."""
+
+    type: str
+    parameters: Json
+    is_former: bool  # read from the text of a former format
 
 
 def prove(text: str) -> Lines:
@@ -173,8 +187,9 @@ def prove(text: str) -> Lines:
             _require(set(content) == set(names.split()), "the answer has other fields")
             _check_binding(content)
             content = content["certificate"]
-        kind = content.get("format")
-        _require(kind in (DRAW, EVENT), f"format {kind!r} is unknown")
+        stated = str(content.get("format"))
+        kind = FORMER_FORMATS.get(stated, stated)
+        _require(kind in (DRAW, EVENT), f"format {stated!r} is unknown")
         return _prove_draw(content) if kind == DRAW else _prove_event(content)
     except NotProved:
         raise
@@ -349,22 +364,118 @@ def _check_identifiers(
     )
 
 
-def _registered_kind(name: str, text: str, *, field: str) -> Json:
-    """Return a kind of the registry whose name or call the text is."""
+def _registered_kind(name: str, stated: _Spec | str, *, field: str) -> Json:
+    """Return a kind of the registry that has the mechanism."""
     kinds = _registry()["kinds"]
     _require(name in kinds, f"kind {name!r} is unknown")
     kind: Json = kinds[name]
-    call = CALL.fullmatch(text)
+    is_spec = isinstance(stated, _Spec)
+    label = stated.type if isinstance(stated, _Spec) else stated
     if not kind["by"]:
-        is_name = LABEL.fullmatch(text) is not None or call is not None
-        _require(is_name, f"{field} {text!r} is not a name")
-    elif text not in kind["by"] or name.startswith("draw/"):
-        is_allowed = call is not None and call[1] in kind["by"]
-        _require(is_allowed, f"{field} {text!r} is unknown to {name!r}")
-        options = re.findall(r"([a-z0-9_]+)=", text)
-        is_allowed = name not in OPTIONS or set(options) <= set(OPTIONS[name].split())
-        _require(is_allowed, f"{field} {text!r} has unknown options")
+        is_name = is_spec or LABEL.fullmatch(label) is not None
+        _require(is_name, f"{field} {label!r} is not a name")
+        return kind
+    is_allowed = label in kind["by"] and is_spec == (label in _registry()["types"])
+    _require(is_allowed, f"{field} {label!r} is unknown to {name!r}")
+    # Classes have gained options since certificates had texts, but no sampler has.
+    if isinstance(stated, _Spec) and (name.startswith("draw/") or not stated.is_former):
+        _check_parameters(stated, field)
     return kind
+
+
+def _read_spec(c: Json, field: str) -> _Spec | str:
+    """Return the mechanism of a certificate, or the name that it has instead."""
+    value = c[field]
+    if c["format"] in FORMER_FORMATS:
+        _require(isinstance(value, str), f"{field} is not a text")
+        call = CALL.fullmatch(value)
+        return value if call is None else _read_call(call[1], call[2])
+    if isinstance(value, str):
+        return value
+    _check_spec(value, field, MAX_DEPTH)
+    return _Spec(value["type"], value["parameters"], is_former=False)
+
+
+def _check_spec(value: Any, field: str, depth: int) -> None:
+    """Check the form of a mechanism, or of a part of one."""
+    _require(depth >= 0, f"{field} is nested too deeply")
+    if isinstance(value, list):
+        for item in value:
+            _check_spec(item, field, depth - 1)
+    elif isinstance(value, dict):
+        has_fields = set(value) == {"type", "parameters"}
+        _require(has_fields, f"{field} is not a type with parameters")
+        names = [value["type"], *value["parameters"]]
+        are_names = all(isinstance(n, str) and PARAMETER.fullmatch(n) for n in names)
+        _require(are_names, f"{field} has a type or a parameter that is not a name")
+        _require(isinstance(value["parameters"], dict), f"{field} has no parameters")
+        for item in value["parameters"].values():
+            _check_spec(item, field, depth - 1)
+    elif isinstance(value, str):
+        is_word = OPTION_WORD.fullmatch(value) is not None
+        _require(is_word, f"{field} has the text {value[:40]!r}, which is not a word")
+    else:
+        is_plain = value is None or isinstance(value, float | int)
+        _require(is_plain, f"{field} has a value of another type")
+
+
+def _check_parameters(spec: _Spec, field: str) -> None:
+    """Check that a mechanism has the parameters of its type, in their order."""
+    listed = _registry()["types"][spec.type]
+    known = [name.removesuffix("?") for name in listed]
+    stated = [name for name in known if name in spec.parameters]
+    _require(
+        [*spec.parameters] == stated, f"the parameters of {field} are not {listed}"
+    )
+    if not spec.is_former:
+        missing = [name for name in listed if not name.endswith("?")]
+        is_whole = set(missing) <= set(stated)
+        _require(is_whole, f"the parameters of {field} are not {listed}")
+    for name, value in spec.parameters.items():
+        if name == "boundary_loss" and value is not None:
+            losses = {_class_name(loss): fields for loss, fields in LOSSES.items()}
+            is_loss = isinstance(value, dict) and value["type"] in losses
+            _require(is_loss, "boundary_loss is not a loss")
+            fields = losses[value["type"]].split()
+            _require(
+                [*value["parameters"]] == fields, "boundary_loss has other parameters"
+            )
+        else:
+            has_part = '"type"' in json.dumps(value)
+            _require(not has_part, f"{name} of {field} is not a plain value")
+
+
+def _class_name(name: str) -> str:
+    """Return the name of the class of a loss."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def _read_call(name: str, text: str) -> _Spec:
+    """Return the mechanism that a call of a former format describes."""
+    parameters: Json = {}
+    for option, value in re.findall(rf"([a-z0-9_]+)=({VALUE}|{LOSS})", text):
+        _require(option not in parameters, f"{option} is repeated")
+        loss = re.fullmatch(r"([A-Za-z]+)\((.*)\)", value)
+        if loss is None:
+            parameters[option] = _read_plain(value)
+        else:
+            part = _read_call(loss[1], loss[2])
+            parameters[option] = {"type": part.type, "parameters": part.parameters}
+    return _Spec(name, parameters, is_former=True)
+
+
+def _read_plain(text: str) -> Any:
+    """Return the value that a text of Python stands for, as JSON holds it."""
+    if text in ("None", "True", "False"):
+        return {"None": None, "True": True, "False": False}[text]
+    if text.startswith("("):
+        items = text[1:-1].removesuffix(",").split(", ")
+        return [_read_plain(item) for item in items if item]
+    if text.startswith("'") or text.endswith("inf"):
+        return text.strip("'")
+    number = int(text) if re.fullmatch("-?[0-9]+", text) else float(text)
+    _require(repr(number) == text, f"{text} is not written as Python writes it")
+    return number
 
 
 def _common_assumptions(kind: Json) -> list[str]:
@@ -675,18 +786,22 @@ def _risk_theorems(c: Json) -> list[list[str]]:
     return [["RISK.ENERGY"], *either]
 
 
-def _check_sampler(c: Json) -> Json:
-    """Check the sampler of a draw, and return its kind in the registry."""
-    name, text = "draw", "draw"
-    if c["sampler"] is not None:
-        name, text = f"draw/{c['sampler'].split('(')[0].lower()}", c["sampler"]
-    kind = _registered_kind(name, text, field="sampler")
+def _check_sampler(c: Json) -> tuple[Json, Json]:
+    """Check the sampler of a draw. Return its kind in the registry and parameters."""
+    name, spec = "draw", None
+    if c["sampler"] is None:
+        kind = _registered_kind(name, "draw", field="sampler")
+    else:
+        spec = _read_spec(c, "sampler")
+        label = spec.type if isinstance(spec, _Spec) else spec
+        name = f"draw/{label.lower()}"
+        kind = _registered_kind(name, spec, field="sampler")
     # Localization needs a bound of the curvature from above.
     loss = c["facts"]["loss"]
     is_smooth = loss["name"] not in {"hinge", "absolute", "quantile", "record_gradient"}
     is_smooth = is_smooth and loss.get("upper_curvature") != "inf"
     _require(name != "draw/localized" or is_smooth, "the loss cannot be localized")
-    return kind
+    return kind, spec.parameters if isinstance(spec, _Spec) else {}
 
 
 def _check_draw_form(c: Json, kind: Json) -> None:
@@ -725,7 +840,7 @@ def _prove_draw(c: Json) -> Lines:
     _require(set(c) == DRAW_FIELDS, "the certificate has other fields")
     facts, (epsilon, delta, relation) = c["facts"], _budget(c)
     _check_facts(facts)
-    kind = _check_sampler(c)
+    kind, parameters = _check_sampler(c)
     _check_draw_form(c, kind)
     numbers = {
         name: _float(c[name], name)
@@ -771,7 +886,7 @@ def _prove_draw(c: Json) -> Lines:
         _prove_at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance),
         _prove_at_most("delta(epsilon;gdp)<=delta_0", curve),
         _prove_at_most("delta_0+(1+e^epsilon)*gamma<=delta", spent),
-        *(_prove_constant_time(c, gamma) if kind.get("timed", False) else []),
+        *(_prove_constant_time(c, parameters, gamma) if kind.get("timed") else []),
     ]
 
 
@@ -837,14 +952,14 @@ class _Plan(NamedTuple):
         return _ball_acceptance(s, reach, error, dim)
 
 
-def _read_plan(c: Json) -> _Plan:
-    """Read the plan from the text of the sampler, and check that it is one."""
-    parts = [x.split("=") for x in c["sampler"][:-1].split(", ")]
-    _require([len(x) for x in parts] == [2] * 4, "the plan is malformed")
-    h, steps, gradients, work = (value for _, value in parts)
-    size, (t, j, b) = _float(float(h), "step_size"), map(int, (steps, gradients, work))
-    stated = f"step_size={size!r}, num_steps={t}, num_gradients={j}, work={b}"
-    _require(c["sampler"] == f"ConstantTime({stated})", "the plan is malformed")
+def _read_plan(c: Json, parameters: Json) -> _Plan:
+    """Read the plan from the parameters of the sampler, and check that it is one."""
+    names = ["step_size", "num_steps", "num_gradients", "work"]
+    _require([*parameters] == names, "the plan is malformed")
+    size = _float(parameters["step_size"], "step_size")
+    t, j, b = (parameters[name] for name in names[1:])
+    are_counts = all(type(count) is int for count in (t, j, b))
+    _require(are_counts, "the plan is malformed")
     is_free = c["max_work"] is None and "DRAW.DEADLINE" not in c["assumptions"]
     _require(is_free, "a plan has no max_work and no deadline")
     # One pass computes the gradient at the start, and each step has J gradients.
@@ -860,13 +975,13 @@ def _read_plan(c: Json) -> _Plan:
     return _Plan(size, t, j, num_proposals, c["k"], c["mu"], facts)
 
 
-def _prove_constant_time(c: Json, gamma: float) -> Lines:
+def _prove_constant_time(c: Json, parameters: Json, gamma: float) -> Lines:
     """Prove that the plan's steps and passes suffice, on every data set.
 
     The steps have nine tenths of gamma, and one tenth is for the event that nothing is
     released.
     """
-    plan = _read_plan(c)
+    plan = _read_plan(c, parameters)
     t, m = plan.num_steps, plan.num_proposals
 
     def distance() -> tuple[Ball, Ball]:
@@ -1121,10 +1236,10 @@ class _QueryNoise(NamedTuple):
         return (arb(r) - 1).sqrt() * arb(s) * ratio / arb(sigma)
 
 
-def _prove_steps(c: Json, inputs: Json) -> tuple[str, str, str]:
+def _prove_steps(c: Json, parameters: Json, inputs: Json) -> tuple[str, str, str]:
     """Prove that the noise of steps on all records has the event.
 
-    The bound of a record's gradient is a clipping threshold in the options of the
+    The bound of a record's gradient is a clipping threshold in the parameters of the
     mechanism, or follows from the facts.
     """
     facts, (bounds, noise) = c["facts"], STEPS[c["kind"]]
@@ -1132,14 +1247,16 @@ def _prove_steps(c: Json, inputs: Json) -> tuple[str, str, str]:
     _require(len(names) == 1, f"the inputs do not bound gradients by one of {bounds}")
     bound = _float(inputs[names[0]], names[0])
     stddev = _float(inputs.get(noise), noise)
-    called = re.search(r"[(, ]num_steps=([0-9]+)[,)]", c["mechanism"])
-    counts = {int(called[1])} if called else set()
-    counts |= {inputs["num_steps"]} if "num_steps" in inputs else set()
-    _require(len(counts) == 1, "the number of steps is not stated once")
-    (steps,) = counts
-    _require(type(steps) is int and steps >= 1, "num_steps is not a count")
-    clip = re.search(r"[(, ](?:clip|threshold)=([0-9.e+-]+)[,)]", c["mechanism"])
-    if clip is None or float(clip[1]) != bound:
+    planned = parameters.get("num_steps")  # None if the optimizer finds it
+    counts = [] if planned is None else [planned]
+    counts += [inputs["num_steps"]] if "num_steps" in inputs else []
+    for count in counts:
+        _require(type(count) is int and count >= 1, "num_steps is not a count")
+    _require(len(set(counts)) == 1, "the number of steps is not stated once")
+    steps = counts[0]
+    clips = [parameters.get("clip"), parameters.get("threshold")]
+    is_clipped = any(type(clip) in (int, float) and clip == bound for clip in clips)
+    if not is_clipped:
         _check_stated(names[0], bound, lambda: _lipschitz(facts, 2.0))
     shift = SHIFTS[c["budget"]["relation"]]
 
@@ -1186,7 +1303,8 @@ def _prove_event(c: Json) -> Lines:
     """Prove an `EventCertificate`: delta of the event, and the event of the noise."""
     _require(set(c) == EVENT_FIELDS, "the certificate has other fields")
     epsilon, delta, _ = _budget(c, pure=True)
-    kind = _registered_kind(c["kind"], c["mechanism"], field="mechanism")
+    spec = _read_spec(c, "mechanism")
+    kind = _registered_kind(c["kind"], spec, field="mechanism")
     inputs, event, facts = _inputs(c["inputs"]), c["event"], c["facts"]
     _require(c["calibration"] in ("exact", "paper"), "calibration")
     if event is not None:
@@ -1222,7 +1340,8 @@ def _prove_event(c: Json) -> Lines:
 
     lines = [_prove_at_most("delta(epsilon;event)<=delta", curve)]
     if c["kind"] in STEPS:
-        lines.append(_prove_steps(c, inputs))
+        parameters = spec.parameters if isinstance(spec, _Spec) else {}
+        lines.append(_prove_steps(c, parameters, inputs))
     if is_noise:
         stated = event["gdp" if name == "gaussian" else "epsilon"]
         noise = _QueryNoise(c["kind"], inputs)

@@ -2,21 +2,20 @@
 
 Numbers include those of the *event*, the description of what was released from which
 accounting computes epsilon and delta. Mechanisms, samplers and optimizers are built
-again from their repr, whose grammar the registry has checked when the certificate was
-made or read.
+again from their *specs*, which hold a type of the registry and its parameters.
 """
 
-import ast
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
 
 from dpsample import domains, losses, noise, optimizers, samplers
 from dpsample.core import check
+from dpsample.core.renamed import text_with_present_names, with_present_names
 from dpsample.inference import sandwich
 from dpsample.inference.tuning_plan import TuningPlan, name_candidates
 from dpsample.optimizers.certification import certify
@@ -24,7 +23,8 @@ from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 from dpsample.privacy.certificates.json_form import strict_json
-from dpsample.privacy.certificates.registry import INTERVALS, TUNED
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec, Value
+from dpsample.privacy.certificates.registry import INTERVALS, TUNED, registry
 from dpsample.privacy.certificates.verification_report import Check, VerificationReport
 from dpsample.privacy.curves.additive import smooth_sensitivity
 from dpsample.problem.facts import PublicFacts
@@ -165,22 +165,19 @@ def _sampler_checks(c: Certificate) -> list[Check]:
 
     The sampler of a timed kind is such a plan, `ConstantTime`, whose number of
     operations is fixed by public facts. Only this kind is timed, because the kind of a
-    certificate is the name before the parenthesis.
+    certificate follows from the type of its sampler.
     """
     if c.sampler is None:
         return []
-    is_plan = c.sampler.startswith("ConstantTime(")
-    namespace = constant_time if is_plan else samplers
-    sampler = _build_value(ast.parse(c.sampler, mode="eval").body, namespace)
+    sampler = _build(c.sampler, field="sampler")
     reason = _reason_against(sampler, c)
     if reason:
-        check.fail("sampler", "one that draws this target", c.sampler, reason)
+        check.fail("sampler", "one that draws this target", str(c.sampler), reason)
     if not c.registered.timed:
         return []
-    if not (
-        isinstance(sampler, constant_time.ConstantTime) and repr(sampler) == c.sampler
-    ):
-        check.fail("sampler", "a whole plan, as its repr", c.sampler)
+    is_plan = isinstance(sampler, constant_time.ConstantTime)
+    if not (is_plan and MechanismSpec.of(sampler) == c.sampler):
+        check.fail("sampler", "a whole plan", str(c.sampler))
     if c.max_work is not None or "DRAW.DEADLINE" in c.assumptions:
         check.fail("max_work", "None, and no deadline, in constant time", c.max_work)
     return [recomputation.check_at_most(*line) for line in sampler.check(c)]
@@ -208,17 +205,14 @@ def _rebuild(c: EventCertificate) -> EventCertificate:
         check.fail("certificate.facts", f"those of {c.kind!r}", "None")
     if c.kind.startswith(TUNED):
         return _certify_tuning(c, c.facts)
-    call = _parse_call(c)
     clipped = "RECORDS.CLIPPED" in c.assumptions
+    mechanism = _build(_described(c), field="mechanism")
     if c.kind.startswith(INTERVALS):
-        sandwich_spec = _build_value(call, sandwich)
-        return sandwich.plan_intervals(
-            sandwich_spec, c.facts, c.budget, clip_rows=clipped
-        ).certificate
-    optimizer = _build_value(call, optimizers)
-    recipe = optimizer.recipe(c.facts, c.budget, c.calibration)
+        plan = sandwich.plan_intervals(mechanism, c.facts, c.budget, clip_rows=clipped)
+        return plan.certificate
+    recipe = mechanism.recipe(c.facts, c.budget, c.calibration)
     return certify(
-        optimizer, recipe, c.facts, c.budget, c.calibration, clip_rows=clipped
+        mechanism, recipe, c.facts, c.budget, c.calibration, clip_rows=clipped
     )
 
 
@@ -227,7 +221,7 @@ def _certify_tuning(c: EventCertificate, facts: PublicFacts) -> EventCertificate
 
     Its input base_gdp is the gdp of one trial, which fits and scores one candidate.
     """
-    call = _parse_call(c)
+    spec = _described(c)
     inputs: dict[str, Any] = dict(c.inputs)
     input_types = {"stop": str, "scored_records": int} | dict.fromkeys(
         ("mean_tries", "cap", "score_share", "base_gdp"), float
@@ -235,10 +229,10 @@ def _certify_tuning(c: EventCertificate, facts: PublicFacts) -> EventCertificate
     for name, kind in input_types.items():
         checked: dict[str, Any] = {f"inputs.{name}": inputs.get(name)}
         check.instance(kind, **checked)
-    values = [_build_value(entry.value, optimizers) for entry in call.keywords]
-    if [entry.arg for entry in call.keywords] != ["candidates"]:
-        check.fail("certificate.mechanism", "with candidates only", c.mechanism)
-    _, candidates = name_candidates(values[0])
+    if [name for name, _ in spec.parameters] != ["candidates"]:
+        check.fail("certificate.mechanism", "with candidates only", str(spec))
+    built = _build(spec.get("candidates"), field="mechanism")
+    _, candidates = name_candidates(built)
     plan = TuningPlan(
         candidates=candidates,
         facts=facts,
@@ -299,40 +293,54 @@ def _check_noise_scale(c: EventCertificate) -> Check:
     )
 
 
-def _parse_call(c: EventCertificate) -> ast.Call:
-    """Return the tree of the mechanism, which must be a call."""
-    call = ast.parse(c.mechanism, mode="eval").body
-    if not isinstance(call, ast.Call):
-        check.fail("certificate.mechanism", "a call, as its repr", c.mechanism)
-    return call
+def _described(c: EventCertificate) -> MechanismSpec:
+    """Return the spec of the mechanism, which must have one."""
+    if not isinstance(c.mechanism, MechanismSpec):
+        check.fail("certificate.mechanism", "with its parameters", c.mechanism)
+    return c.mechanism
 
 
-def _build_value(tree: ast.expr, namespace: ModuleType) -> Any:
-    """Return the value of a repr, whose grammar the registry has checked."""
-    if isinstance(tree, ast.Name):  # the grammar has no other name than inf
-        return math.inf
-    if isinstance(tree, ast.Tuple):
-        return tuple(_build_value(element, namespace) for element in tree.elts)
-    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
-        return ast.literal_eval(tree)
-    kind, arguments = getattr(namespace, tree.func.id, None), {}
-    if not isinstance(kind, type):
-        condition = f"of names of {namespace.__name__}"
-        check.fail("certificate.mechanism", condition, tree.func.id)
-    for entry in tree.keywords:
-        # The only parameter of an optimizer or sampler that is a loss.
-        source = losses if entry.arg == "wall_loss" else namespace
-        arguments[entry.arg] = _build_value(entry.value, source)
-    return check.build("certificate.mechanism", kind, arguments)
+@functools.cache
+def _mechanism_types() -> dict[str, type]:
+    """Return the classes that certificates may name, by their names."""
+    public = {
+        name: getattr(room, name)
+        for room in (samplers, optimizers, losses)
+        for name in room.__all__
+    }
+    types = public | {
+        kind.__name__: kind for kind in (constant_time.ConstantTime, sandwich.Sandwich)
+    }
+    return {name: types[name] for name in registry().types if name in types}
+
+
+def _build(value: Value, *, field: str) -> Any:
+    """Return the object that a spec describes, and any other value as it is.
+
+    Only classes of the registry's types are called, and each checks its options.
+    """
+    if isinstance(value, tuple):
+        return tuple(_build(item, field=field) for item in value)
+    if not isinstance(value, MechanismSpec):
+        return value
+    if value.type not in _mechanism_types():
+        check.fail(f"certificate.{field}", "of types of dpsample", value.type)
+    arguments = {name: _build(item, field=field) for name, item in value.parameters}
+    kind = _mechanism_types()[value.type]
+    arguments = with_present_names(kind, arguments)
+    return check.build(f"certificate.{field}", kind, arguments)
 
 
 def _compare_event(stated: EventCertificate, rebuilt: EventCertificate) -> list[Check]:
     """Compare the mechanism, its inputs and its event with what was built again."""
     for name in ("kind", "mechanism", "calibration", "facts"):
-        if getattr(stated, name) != getattr(rebuilt, name):
-            recomputation.fail_disagreement(
-                name, getattr(rebuilt, name), getattr(stated, name)
-            )
+        stated_value, rebuilt_value = getattr(stated, name), getattr(rebuilt, name)
+        if name == "mechanism":
+            # Certificates of an earlier version have former names of parameters.
+            text = str(stated_value)
+            stated_value = text_with_present_names(optimizers.NoisyGD, text)
+        if stated_value != rebuilt_value:
+            recomputation.fail_disagreement(name, rebuilt_value, stated_value)
     names = [name for name, _ in stated.inputs]
     expected = [name for name, _ in rebuilt.inputs]
     if names != expected:

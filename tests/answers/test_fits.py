@@ -12,8 +12,8 @@ from scipy import sparse
 import dpsample as dps
 from dpsample.tables import Schema
 from dpsample.tables.read import from_frame
-from tests.api.test_minimize import BUDGET, METHOD
-from tests.running.test_descent import problem
+from tests.support.descent_problems import problem
+from tests.support.probe_methods import BUDGET, METHOD
 
 matplotlib.use("Agg")
 

@@ -232,8 +232,8 @@ def test_nonprivate_diagnostics_are_what_they_say(answer):
     assert diagnostics["non_private_risk"] <= diagnostics["risk"]
     counts = diagnostics["counts"]
     if diagnostics["method"] == "rejection":
-        assert 1 <= counts["asked"] <= counts["proposals"]
-        assert 0 < counts["records"] <= counts["asked"] * problem.num_records
+        assert 1 <= counts["candidates"] <= counts["proposals"]
+        assert 0 < counts["records"] <= counts["candidates"] * problem.num_records
         assert diagnostics["expected_passes"] >= 1.0
     else:
         assert counts["accepted"] == diagnostics["num_steps"]

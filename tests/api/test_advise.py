@@ -34,8 +34,8 @@ def test_noise_and_curvature_decide():
         advice, x = dps.advise(given, BUDGET), clarity(given)
         seen.add(is_clear := x >= 1000.0)
         assert advice.loss == (Logistic() if is_clear else CalibratedLogistic())
-        wall_loss = CappedLogistic(0.5) if x < 500.0 else None
-        assert advice.choice == NoisyGD(output="scaled", wall_loss=wall_loss)
+        boundary_loss = CappedLogistic(0.5) if x < 500.0 else None
+        assert advice.choice == NoisyGD(output="scaled", boundary_loss=boundary_loss)
         assert f"{x:.3g}" in advice.reason
     assert len(seen) == 2
 

@@ -228,7 +228,7 @@ def test_the_law_of_the_tail_is_exact_on_quadratics():
         w = w - (values * w + 0.3 * rng.standard_normal(w.shape))
         tail = tail + (w if step >= 18 else 0.0)
     for j in range(3):
-        mean, variance = found.kept[j] - 1.0, found.variance[j]
+        mean, variance = found.covered[j] - 1.0, found.variance[j]
         sample = tail[:, j] / 12.0
         assert_mean(sample, mean, variance, detects=0.1)
         assert_mean((sample - mean) ** 2 / variance, 1.0, 2.0, detects=0.2)

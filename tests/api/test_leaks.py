@@ -12,6 +12,8 @@ from dpsample.api.warm import BALL, BUDGET, LOGISTIC, make
 
 PROBLEM = make(LOGISTIC, BALL, num_records=1000).problem
 TARGET = dps.Gibbs(PROBLEM, k=30.0, mu=1.0)
+# With three records a call is mostly Python code.
+TINY_TARGET = make(LOGISTIC, BALL)
 STATM = Path("/proc/self/statm")
 # Bytes by which the heap may grow in all, as its pieces are used again in other orders.
 MARGIN = 4e6
@@ -25,16 +27,25 @@ def release():
     dps.release(PROBLEM, BUDGET, seed=1)
 
 
-def sample():
+def draw_chain(target, sampler, num_draws):
     dps.sample(
-        TARGET,
-        sampler=dps.samplers.BilliardHMC(),
-        num_draws=2,
+        target,
+        sampler=sampler,
+        num_draws=num_draws,
         num_warmup=0,
         num_chains=1,
         progress=False,
         check=False,
     )
+
+
+def sample():
+    draw_chain(TARGET, dps.samplers.BilliardHMC(), 2)
+
+
+def sample_tiny():
+    """Draw once with nothing to tune: 4 ms, where a call of `sample` takes 40."""
+    draw_chain(TINY_TARGET, dps.samplers.HitAndRun(), 1)
 
 
 def arrays_below(root):
@@ -57,9 +68,9 @@ def arrays_below(root):
 
 
 def counts():
-    """References of each array of the problem and the target, in the same order."""
+    """References of each array of the problem and the targets, in the same order."""
     gc.collect()
-    arrays = {id(a): a for a in arrays_below((PROBLEM, TARGET))}
+    arrays = {id(a): a for a in arrays_below((PROBLEM, TARGET, TINY_TARGET))}
     return {number: sys.getrefcount(array) for number, array in arrays.items()}
 
 
@@ -82,7 +93,12 @@ def assert_no_leak(call, num_calls, num_first):
 
 @pytest.mark.parametrize(
     ("call", "num_calls", "num_first"),
-    [(minimize, 300, 300), (release, 300, 300), (sample, 30, 30)],
+    [
+        (minimize, 300, 300),
+        (release, 300, 300),
+        (sample, 30, 30),
+        (sample_tiny, 300, 300),
+    ],
 )
 def test_calls_keep_the_counts_of_all_arrays(call, num_calls, num_first):
     assert_no_leak(call, num_calls, num_first)
@@ -90,7 +106,13 @@ def test_calls_keep_the_counts_of_all_arrays(call, num_calls, num_first):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("call", "num_calls"), [(minimize, 100_000), (release, 100_000), (sample, 10_000)]
+    ("call", "num_calls"),
+    [
+        (minimize, 100_000),
+        (release, 100_000),
+        (sample, 10_000),
+        (sample_tiny, 100_000),
+    ],
 )
 def test_many_calls_lose_no_memory(call, num_calls):
     assert_no_leak(call, num_calls, num_calls // 10)

@@ -1,49 +1,17 @@
 """The verb `minimize`: seeds, certificates, refusals, interrupts, traces."""
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import threadpoolctl
 
 import dpsample as dps
 from dpsample.api.minimize import TRACE_POINTS
-from dpsample.optimizers.loop.optimizer import Loop, Optimizer, Recipe
-from dpsample.optimizers.loop.perturbations import GaussianNoise
-from dpsample.optimizers.loop.steps import GradientStep
-from dpsample.privacy.accounting.events import GaussianEvent
-from tests.running.test_descent import problem
 from tests.support.ctrl_c import press_at_call
+from tests.support.descent_problems import problem
+from tests.support.probe_methods import BUDGET, GDP, METHOD, Probe
 from tests.support.processes import run_python
-
-BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
-METHOD = dps.optimizers.DPSGD(sampling_rate=0.5, num_steps=30)
-# Of a Gaussian mechanism that meets the budget.
-GDP = dps.privacy.gdp_from_budget(1.0, 1e-6)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Probe(Optimizer):
-    """One noisy loop with any event; counts how often it is asked for its recipe."""
-
-    gdp: float | None = GDP
-    num_steps: int = 3
-    name: ClassVar[str] = "probe"
-    calls: ClassVar[list[str]] = []
-
-    def recipe(self, facts, budget, calibration="exact"):
-        pools = threadpoolctl.threadpool_info()
-        blas = [p["num_threads"] for p in pools if p["user_api"] == "blas"]
-        self.calls.append(f"{calibration} {max(blas)}")
-        loop = Loop(
-            num_steps=self.num_steps,
-            step=GradientStep(0.1),
-            noise=GaussianNoise(0.01),
-        )
-        event = None if self.gdp is None else GaussianEvent(self.gdp)
-        return Recipe(phases=(loop,), event=event, inputs={})
 
 
 def minimize(**changes):
@@ -175,7 +143,8 @@ def test_ctrl_c_ends_a_long_run_at_once_and_returns_nothing(budget, monkeypatch)
 
 INTERPRETED = """
 import dpsample as dps
-from tests.api.test_minimize import BUDGET, METHOD, problem
+from tests.support.descent_problems import problem
+from tests.support.probe_methods import BUDGET, METHOD
 for method in (METHOD, dps.optimizers.ObjectivePerturbation()):
     print(*dps.minimize(problem(), method, BUDGET, seed=1).theta)
 print(*dps.release(problem(), BUDGET, seed=1).theta)

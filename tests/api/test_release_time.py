@@ -19,28 +19,11 @@ from dpsample.samplers.errors import (
     SamplingError,
 )
 from dpsample.samplers.proximal import fixed_passes
+from tests.support.fake_clock import FakeClock
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 LOGISTIC = dps.losses.Logistic()
 KEPT = 0.05  # seconds after a deadline
-
-
-class FakeClock:
-    """Seconds that pass when a release sleeps and, by ``tick``, when it looks."""
-
-    def __init__(self, monkeypatch, tick=0.0):
-        self.now, self.tick = 100.0, tick
-        monkeypatch.setattr(releases, "time", self)
-
-    def monotonic(self):
-        self.now += self.tick
-        return self.now
-
-    perf_counter = monotonic
-
-    def sleep(self, seconds):
-        assert 0.0 < seconds <= releases.SLEEP_SECONDS  # Ctrl-C is heard in between
-        self.now += seconds
 
 
 def problem(n=300, dim=2, *, loss=None, domain=None, flipped=None, **options):
@@ -234,13 +217,15 @@ def test_work_is_as_asked_for_or_refused_before_any_draw(monkeypatch):
     known = problem()
     least = dps.release(known, BUDGET, constant_time=True, seed=1)
     work = least.nonprivate_diagnostics["num_passes"]
-    more = dps.release(known, BUDGET, constant_time=True, work=work + 100, seed=1)
+    more = dps.release(known, BUDGET, constant_time=True, num_passes=work + 100, seed=1)
     assert f"work={work + 100})" in more.certificate.sampler
     assert not least.certificate.releasable  # a seed
     monkeypatch.setattr(fixed_passes, "draw", None)
-    with pytest.raises(ValueError, match=f"work must be >= {work} passes") as caught:
-        dps.release(known, BUDGET, constant_time=True, work=work - 1)
-    assert "work=None takes it" in str(caught.value)
+    with pytest.raises(
+        ValueError, match=f"num_passes must be >= {work} passes"
+    ) as caught:
+        dps.release(known, BUDGET, constant_time=True, num_passes=work - 1)
+    assert "num_passes=None takes it" in str(caught.value)
 
 
 def test_nothing_is_released_with_one_message(monkeypatch):
@@ -285,8 +270,8 @@ def test_other_norms_rows_and_options_are_refused():
     }.items():
         with pytest.raises(ValueError, match=f"{name} must be None"):
             dps.release(known, BUDGET, constant_time=True, **{name: value})
-    with pytest.raises(ValueError, match="work must be None"):
-        dps.release(known, BUDGET, work=10)
+    with pytest.raises(ValueError, match="num_passes must be None"):
+        dps.release(known, BUDGET, num_passes=10)
 
 
 EXTREME = {

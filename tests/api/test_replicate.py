@@ -9,9 +9,9 @@ import pytest
 import dpsample as dps
 from dpsample.core import pauses
 from dpsample.running.descent import DescentError
-from tests.api.test_minimize import BUDGET, METHOD, Probe
-from tests.running.test_descent import problem
 from tests.support.ctrl_c import press_at_call
+from tests.support.descent_problems import problem
+from tests.support.probe_methods import BUDGET, METHOD, Probe
 
 COUNT = 5
 

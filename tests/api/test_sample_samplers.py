@@ -10,7 +10,7 @@ import xarray as xr
 import dpsample as dps
 from dpsample.api.warm import LOGISTIC, make, public_samplers, sampler_targets
 from dpsample.running import checkpoint
-from dpsample.samplers.chain import STAT_NAMES
+from dpsample.samplers.chain import STAT
 from tests.support.processes import run_python
 from tests.support.tiers import one_in
 
@@ -65,8 +65,8 @@ def test_statistics_say_what_was_done(name):
     sampler = KINDS[name]()
     tree, target = sample(sampler), target_of(sampler)
     stats = tree["sample_stats"]
-    assert set(STAT_NAMES) <= set(stats.data_vars) <= {*STAT_NAMES, "step_size"}
-    for column in STAT_NAMES:
+    assert set(STAT._fields) <= set(stats.data_vars) <= {*STAT._fields, "step_size"}
+    for column in STAT._fields:
         is_count = column.startswith("num_")
         assert stats[column].dtype == (np.int64 if is_count else np.float64)
         assert not is_count or (stats[column] >= 0).all()

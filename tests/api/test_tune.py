@@ -10,7 +10,7 @@ import dpsample as dps
 from dpsample.api import tune as module
 from dpsample.api.tune import draw_tries, noisy_score
 from dpsample.privacy import BestOfEvent, EventCertificate, Ledger, LedgerFile
-from tests.running.test_descent import problem
+from tests.support.descent_problems import problem
 from tests.support.statistics import assert_law, rejected
 from tests.support.tries import tries_probability
 

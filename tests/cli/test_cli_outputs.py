@@ -9,9 +9,7 @@ import typer
 import dpsample as dps
 from dpsample import cli
 from dpsample.cli import commands, demo, screen
-from tests.cli.test_terminals import CASES
-from tests.cli.test_terminals import environment as environment
-from tests.cli.test_terminals import folder as folder
+from tests.support.terminal_commands import CASES
 
 # Option that names the file, and whether it is for its owner alone.
 OUTPUTS = {

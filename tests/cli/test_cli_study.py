@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpsample import cli
-from tests.experiments.test_study_store import environment as environment
-from tests.experiments.test_study_store import num_rows
+from tests.support.study_environment import num_rows
 from tests.support.toy_study import NUM_ROWS, TOY, start, write_toy
 
 pytestmark = pytest.mark.usefixtures("environment")

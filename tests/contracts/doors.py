@@ -57,6 +57,7 @@ INNER = {
     "describe",
     "facets",
     "hull_normals",
+    "identity",
     "in_hull_coordinates",
     "kink",
     "loop",
@@ -157,3 +158,6 @@ def doors() -> list[Door]:
                 seen.add(door.function)
                 found.append(door)
     return [door for door in found if door.parameters]
+
+
+DOORS = {door.name: door for door in doors()}

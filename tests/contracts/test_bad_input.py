@@ -11,12 +11,10 @@ import pytest
 import dpsample as dps
 from tests.contracts.door_calls import call
 from tests.contracts.door_objects import BUDGET, problem
-from tests.contracts.test_doors import DOORS
+from tests.contracts.doors import DOORS
+from tests.support.message_grammar import GRAMMAR
 from tests.support.tiers import one_in
 
-GRAMMAR = re.compile(
-    r"^(?P<name>[A-Za-z_]+[A-Za-z0-9_\[\] <=]*) must be .+, got .+\.( .+\.)?$"
-)
 NAN, INF = float("nan"), float("inf")
 ROWS = {
     "nan": [[NAN, 0.0]] * 3,

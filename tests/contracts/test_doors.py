@@ -16,10 +16,9 @@ from tests.contracts import door_objects as O
 from tests.contracts.door_calls import OUTCOMES, REFUSING, attempt, valid
 from tests.contracts.door_parameters import kind
 from tests.contracts.door_values import RANDOM, VALUES
-from tests.contracts.doors import doors, public_callables
+from tests.contracts.doors import DOORS, public_callables
 from tests.support.tiers import one_in
 
-DOORS = {door.name: door for door in doors()}
 PAIRS = [(door, name) for door in DOORS.values() for name in door.parameters]
 # Their calls cost tenths of a second: by default only what must be refused is tried,
 # at each parameter another ninth of the values; of the others' values it is a third.

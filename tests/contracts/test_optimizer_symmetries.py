@@ -14,7 +14,7 @@ from dpsample.domains import Ball, WholeSpace
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.optimizers.loop.steps import FrankWolfeStep
 from tests.contracts.optimizer_cases import AFFINE, DEFAULTS, LIMITED, Case, problem
-from tests.contracts.test_optimizers import LOCALIZED, ONE_PASS_CASES, STEPWISE
+from tests.contracts.optimizer_lists import LOCALIZED, ONE_PASS_CASES, STEPWISE
 from tests.support.descents import descend
 from tests.support.plain_descent import without_noise
 from tests.support.tiers import one_in

@@ -29,11 +29,17 @@ from dpsample.privacy.accounting.events import (
 from tests.contracts.optimizer_cases import (
     AFFINE,
     BUDGET,
-    DEFAULTS,
     LIMITED,
-    ONE_PASS,
     Case,
     problem,
+)
+from tests.contracts.optimizer_lists import (
+    LINEAR,
+    LOCALIZED,
+    LOGISTIC,
+    ONE_PASS_CASES,
+    STEPWISE,
+    steps_of,
 )
 from tests.support.clipped_cases import batch
 from tests.support.descents import descend
@@ -44,13 +50,7 @@ from tests.support.plain_descent import (
     without_noise,
 )
 
-LINEAR, LOGISTIC = dps.losses.Linear(), dps.losses.Logistic()
 LOSSES = {"linear": LINEAR, "squared": dps.losses.Squared()}
-LOCALIZED = (
-    "LocalizedClippedGD",
-    "PrivateStochasticApproximation",
-    "IteratedLocalizedClippedGD",
-)
 AFFINE_RUNS = [(case, word) for case in AFFINE for word in case.losses]
 
 
@@ -88,18 +88,6 @@ def test_the_output_is_gaussian_with_the_mean_and_covariance_of_its_recursion(
         assert 1e-3 * np.abs(noise).max() > 1e-9 * scale
 
 
-def steps_of(recipe: Recipe) -> list[Loop]:
-    """Loops with Gaussian noise in their steps, tails together with what is before."""
-    loops = [phase for phase in recipe.phases if isinstance(phase, Loop)]
-    noisy = [loop for loop in loops if hasattr(loop.noise, "stddev")]
-    if "averaged_steps" in recipe.inputs:
-        total = sum(loop.num_steps for loop in noisy)
-        assert all(loop.batches == Full() for loop in noisy)
-        assert len({loop.noise.stddev for loop in noisy}) == 1
-        noisy = [replace(noisy[0], num_steps=total)]
-    return noisy
-
-
 def spent(loop: Loop, data: dps.Problem, budget: dps.Budget) -> float:
     """Epsilon of a loop by its noise alone."""
     bound, sigma = loop.estimator.record_bound(data.dim), loop.noise.stddev
@@ -119,16 +107,6 @@ def spent(loop: Loop, data: dps.Problem, budget: dps.Budget) -> float:
     return epsilon_of(event, delta=budget.delta, relation=budget.relation)
 
 
-STEPWISE = [
-    case
-    for case in AFFINE
-    if case.name != "NoisyMirrorDescent"  # whose estimator is a plain mean
-    and getattr(case.optimizer, "output", "") != "last"  # less than for every step
-    and steps_of(case.recipe(problem(LINEAR, case.domain)))
-    and getattr(case.optimizer, "scheme", "") != "shuffle"
-]
-
-
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("case", STEPWISE, ids=str)
 def test_noise_of_steps_gives_back_the_budget(case: Case, relation: str) -> None:
@@ -138,14 +116,6 @@ def test_noise_of_steps_gives_back_the_budget(case: Case, relation: str) -> None
     assert total == pytest.approx(2.0, rel=1e-5)
     for loop in steps_of(recipe):
         assert spent(loop, data, budget) == pytest.approx(2.0, rel=1e-5)
-
-
-ONE_PASS_CASES = [
-    case
-    for case in DEFAULTS
-    if case.name in ("PhasedSGD", "HeavyTailedFrankWolfe", *LOCALIZED)
-    or getattr(case.optimizer, "scheme", "") in ONE_PASS
-]
 
 
 @pytest.mark.parametrize("case", ONE_PASS_CASES, ids=str)

@@ -9,7 +9,7 @@ from dpsample.running import progress
 from tests.contracts import door_objects as O
 from tests.contracts.door_calls import call
 from tests.contracts.doors import doors
-from tests.running.test_progress import Notebook
+from tests.support.notebooks import Notebook
 
 ROOMS = ("audits.", "diagnostics.")
 # Functions of the package itself and of these rooms that show nothing, and why.

@@ -12,15 +12,14 @@ from numba.core.runtime import _nrt_python, rtsys
 
 import dpsample as dps
 from dpsample.samplers import chain
+from tests.contracts.sampler_runs import cell_of, draw, prepare
 from tests.support.processes import run_python
 from tests.support.sampler_grid import (
     DOMAINS,
     ROWS,
     SAMPLERS,
-    TARGETS,
     grid_case,
     prepared_cell,
-    supported,
     supported_losses,
 )
 from tests.support.tiers import one_in, usual
@@ -30,32 +29,6 @@ FIELDS = ("position", "energy", "counts", "memory")
 # workers with an empty cache compile different samplers.
 NAMES = tuple(reversed(SAMPLERS))
 CELLS = ROWS[::-1]
-
-
-def cell_of(name):
-    """A cell that the sampler supports: a bounded domain if there is one."""
-    cells = [cell for cell in TARGETS if supported(name, *cell)[0]]
-    return next((cell for cell in cells if cell[0] == "ball"), cells[0])
-
-
-def prepare(name, target=None, seed=1, sampler=None):
-    target = grid_case(*cell_of(name)).target if target is None else target
-    sampler = SAMPLERS[name] if sampler is None else sampler
-    return sampler.prepare(target, np.random.default_rng(seed))
-
-
-def draw(prepared, chunks, seed=2, state=None):
-    """Draws and statistics of one chain in chunks of the given lengths."""
-    state = prepared.init() if state is None else state
-    rng, advance = np.random.default_rng(seed), prepared.runner()
-    draws = np.full((sum(chunks), state.position.size), np.nan)
-    stats = np.full((len(draws), chain.NUM_STATS), np.nan)
-    first = 0
-    for size in chunks:
-        rows = slice(first, first + size)
-        advance(state, rng, draws[rows], stats[rows])
-        first += size
-    return draws, stats, state
 
 
 def test_every_sampler_is_found():
@@ -85,7 +58,7 @@ def test_the_state_begins_with_the_common_fields_and_keeps_its_type(name):
     assert state._fields[:4] == FIELDS
     assert state.position.dtype == state.energy.dtype == state.memory.dtype == float
     assert state.energy.shape == (1,) and state.memory.ndim == 1
-    assert state.counts.dtype == np.int64 and len(state.counts) >= chain.NUM_COUNTS
+    assert state.counts.dtype == np.int64 and len(state.counts) >= len(chain.COUNT)
     before = typeof(state)
     _, _, after = draw(prepared, [3], state=state)
     assert after is state and typeof(after) == before
@@ -114,7 +87,7 @@ def test_the_stored_energy_is_the_targets(name, domain):
         target = grid_case(domain, loss).target
         prepared = prepared_cell(name, domain, loss)
         draws, stats, state = draw(prepared, [1] * 12)
-        for point, energy in zip(draws, stats[:, chain.ENERGY], strict=True):
+        for point, energy in zip(draws, stats[:, chain.STAT.energy], strict=True):
             if not np.isnan(energy):
                 assert energy == pytest.approx(target.energy(point), rel=1e-9)
         np.testing.assert_array_equal(state.position, draws[-1])
@@ -130,12 +103,12 @@ def test_counts_grow_and_the_statistics_are_their_differences(name):
         advance(state, rng, out, stats)
         made, seen = state.counts - seen, state.counts.copy()
         assert (made >= 0).all()
-        assert made[chain.ACCEPTED] <= made[chain.PROPOSALS]
-        if made[chain.PROPOSALS] > 0:
-            rate = made[chain.ACCEPTED] / made[chain.PROPOSALS]
-            assert stats[0, chain.ACCEPTANCE] == rate
-        names = (chain.VALUES, chain.GRADIENTS, chain.RECORDS)
-        assert stats[0, chain.NUM_VALUES :].tolist() == [made[i] for i in names]
+        assert made[chain.COUNT.accepted] <= made[chain.COUNT.proposals]
+        if made[chain.COUNT.proposals] > 0:
+            rate = made[chain.COUNT.accepted] / made[chain.COUNT.proposals]
+            assert stats[0, chain.STAT.acceptance_rate] == rate
+        names = (chain.COUNT.values, chain.COUNT.gradients, chain.COUNT.records)
+        assert stats[0, chain.STAT.num_values :].tolist() == [made[i] for i in names]
     assert seen.sum() > 0
 
 
@@ -230,7 +203,8 @@ def test_options_do_what_they_say(name):
 INTERPRETED = """
 import json
 import numpy as np
-from tests.contracts.test_samplers import SAMPLERS, draw, prepare
+from tests.support.sampler_grid import SAMPLERS
+from tests.contracts.sampler_runs import draw, prepare
 found = {}
 for name in SAMPLERS:
     draws, stats, _ = draw(prepare(name), [4])

@@ -10,8 +10,8 @@ import dpsample as dps
 from dpsample.core.arithmetic import arithmetic
 from dpsample.experiments.configuration import check_environment, environment
 from tests.contracts.door_objects import target
-from tests.running.test_chains import assert_same, run
 from tests.support.processes import run_python
+from tests.support.walks import assert_same, run
 
 OTHER = "Nehalem"  # runs wherever OpenBLAS for x86-64 does
 SEEN = """

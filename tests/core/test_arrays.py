@@ -9,8 +9,9 @@ import pytest
 
 import dpsample as dps
 from dpsample.core import check
+from dpsample.core.arrays import record_dtype
 from tests.contracts.door_objects import problem
-from tests.contracts.test_bad_input import GRAMMAR
+from tests.support.message_grammar import GRAMMAR
 
 MASKED = np.ma.masked_array([[0.5, 0.2]] * 3, mask=[[0, 1]] * 3)
 SILENT = {
@@ -87,3 +88,11 @@ def test_a_name_stands_for_one_column(names):  # S5
         problem(feature_names=names, intercept=True)
     kept = problem(feature_names=("a", "b"), intercept=True).feature_names
     assert kept == ("a", "b", "intercept")
+
+
+@pytest.mark.parametrize("name", ["base", "size", "real"])
+def test_fields_of_records_have_no_names_of_numpys(name):
+    """In interpreted kernels ``record.base`` is not the field."""
+    with pytest.raises(ValueError, match="names of their own"):
+        record_dtype(**{name: float})
+    assert record_dtype(energy=float).names == ("energy",)

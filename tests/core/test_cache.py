@@ -219,8 +219,9 @@ def test_the_oldest_numba_that_is_allowed_imports():
     """Numba 0.61 has the locator of the user's folder under a private name."""
     run_python(
         "from numba.core import caching\n"
-        "caching._UserProvidedCacheLocator = caching.UserProvidedCacheLocator\n"
-        "del caching.UserProvidedCacheLocator\n"
+        "if hasattr(caching, 'UserProvidedCacheLocator'):\n"
+        "    caching._UserProvidedCacheLocator = caching.UserProvidedCacheLocator\n"
+        "    del caching.UserProvidedCacheLocator\n"
         "import dpsample.core.cache"
     )
 

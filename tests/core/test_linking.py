@@ -2,6 +2,7 @@
 
 import gc
 
+import numba
 import numpy as np
 import pytest
 from numba.core import event
@@ -11,7 +12,7 @@ from dpsample.core.jit import kernel
 from dpsample.core.linking import collector_held, without_collector
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(kernel(lambda: 0), "py_func"), reason="kernels are interpreted"
+    numba.config.DISABLE_JIT, reason="kernels are interpreted"
 )
 
 

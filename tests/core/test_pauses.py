@@ -14,15 +14,14 @@ import pytest
 import dpsample as dps
 from dpsample.api.warm import LOGISTIC, make, public_samplers, sampler_targets
 from dpsample.core import pauses as pauses_module
-from dpsample.core.pauses import PAUSED
 from dpsample.core.streams import streams
 from dpsample.running import chains
-from dpsample.samplers.chain import NUM_STATS
-from tests.running.test_chains import run as run_chains
-from tests.running.test_chains import walk
+from tests.support.allowances import Allowance, assert_same_bits, chain_of
 from tests.support.ctrl_c import moments
 from tests.support.processes import run_python
 from tests.support.tiers import one_in
+from tests.support.walks import run as run_chains
+from tests.support.walks import walk
 
 SAMPLERS = {kind.__name__: kind for kind in public_samplers()}
 del SAMPLERS["Localized"]  # it calls no kernel that could run for long
@@ -31,41 +30,8 @@ SAMPLERS["tangent"] = lambda: dps.samplers.Proximal(oracle="tangent")
 SAMPLERS["t law"] = lambda: dps.samplers.LaplaceIndependence(batch=5, tail=3.0)
 
 
-class Allowance:
-    """Units of work that each call may do; how many were made, and how many paused."""
-
-    def __init__(self, monkeypatch, units):
-        self.units, self.calls, self.pauses = units, 0, 0
-        self.call = pauses_module.call
-        monkeypatch.setattr(pauses_module, "call", self)
-
-    def __call__(self, control, function, *arguments):
-        control["units_left"] = self.units
-        self.calls += 1
-        found = self.call(control, function, *arguments)
-        code = found[0] if isinstance(found, tuple) else found
-        self.pauses += code == PAUSED
-        return found
-
-
-def chain_of(prepared, monkeypatch, units, count):
-    """Draws, statistics, state and stream of a chain whose calls are cut short."""
-    state, rng = prepared.init(), np.random.default_rng(2)
-    draws, stats = np.empty((count, state.position.size)), np.empty((count, NUM_STATS))
-    with monkeypatch.context() as patch:
-        allowance = Allowance(patch, units)
-        prepared.runner()(state, rng, draws, stats)
-    kept = [draws, stats, state.position, state.energy, state.memory, state.counts]
-    return [*kept, rng.random(3)], allowance.pauses
-
-
 def prepared_for(sampler, target):
     return sampler.prepare(target, np.random.default_rng(1))
-
-
-def assert_same_bits(found, expected):
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 @one_in(4, 3)

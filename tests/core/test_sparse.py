@@ -13,8 +13,8 @@ from dpsample.core.sparse import as_csr
 from dpsample.numerics import norms
 from dpsample.tables import entries
 from tests.contracts.door_objects import problem
-from tests.contracts.test_bad_input import GRAMMAR
 from tests.support.malformed_matrices import KNOWN, Foreign, random_matrices, rows
+from tests.support.message_grammar import GRAMMAR
 from tests.support.processes import ROOT
 
 FORMATS = ("csr", "csc", "coo", "bsr", "dok", "lil", "dia")

@@ -230,7 +230,7 @@ def test_expectations_are_plain_data():
 def test_points_at_the_center_of_the_simplex_have_finite_values():
     """Rounding turns directions from the center out of the simplex's plane."""
     target = grid_case("simplex", "logistic").target
-    center = target.problem.domain.interior_point(3)
+    center = target.domain.interior_point(3)
     points = exact_starts("simplex", "logistic")[:200].copy()
     points[0] = center
     points[1] = center * (1.0 + 1e-16 * np.array([1.0, -1.0, 3.0]))

@@ -48,10 +48,10 @@ def test_moments_agree_with_exact_values_and_a_wrong_k_is_seen(
     assert found.limit > 5.0 and len(found.exact) == 2
     wrong = dps.Gibbs(target.problem, k=0.3 * target.k, mu=target.mu)
     biased = unbiased_moments(wrong, sampler, **plain())
-    exact, errors = found.exact, biased.found.standard_errors
-    rows = zip(biased.found.estimates, exact, errors, strict=True)
+    exact, errors = found.exact, biased.moments.standard_errors
+    rows = zip(biased.moments.estimates, exact, errors, strict=True)
     scores = tuple((e - x) / s for e, x, s in rows)
-    assert not replace(found, found=biased.found, z_scores=scores).ok
+    assert not replace(found, moments=biased.moments, z_scores=scores).ok
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ import xarray as xr
 from scipy import stats
 
 import dpsample as dps
-from tests.running.test_trial_runs import autoregression
 from tests.support import planted_failures as planted
+from tests.support.autoregressions import autoregression
 
 check, summary = dps.diagnostics.check, dps.diagnostics.summary
 COLUMNS = (

@@ -9,7 +9,6 @@ import pytest
 from dpsample.experiments import Figure, Inapplicable, Metric, Slope, Study
 from dpsample.experiments.run import missing
 from dpsample.experiments.study import expand, key_of, seeds_of
-from tests.experiments.test_study_store import environment as environment
 
 
 def nothing(params, seed):

@@ -14,7 +14,6 @@ from dpsample.experiments.configuration import (
     study_names,
 )
 from dpsample.experiments.tasks import CellError, Setting, Task, run
-from tests.experiments.test_study_store import environment as environment
 from tests.support.toy_study import TOY, write_toy
 
 pytestmark = pytest.mark.usefixtures("environment")

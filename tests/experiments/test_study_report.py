@@ -11,8 +11,7 @@ from dpsample.experiments.findings import results, summary
 from dpsample.experiments.report import draw, format_value, write
 from dpsample.experiments.summaries import comparisons, estimates
 from dpsample.experiments.tasks import Row
-from tests.experiments.test_study_store import environment as environment
-from tests.experiments.test_study_summaries import rows, study
+from tests.support.study_rows import rows, study
 from tests.support.toy_study import TOY, run_toy, write_toy
 
 pytestmark = pytest.mark.usefixtures("environment")

@@ -18,27 +18,11 @@ import pytest
 from dpsample.experiments.run import open_store
 from dpsample.experiments.tasks import Row
 from tests.support.processes import run_python
+from tests.support.study_environment import num_rows
 from tests.support.toy_study import NUM_ROWS, run_toy, start, table
 
 pytestmark = pytest.mark.usefixtures("environment")
 MOST_SECONDS = 600.0  # then something hangs
-
-
-@pytest.fixture
-def environment(monkeypatch):
-    """What the toy reads from the environment is gone after the test."""
-    monkeypatch.setenv("TOY_RECORDS", "")
-
-
-def num_rows(path):
-    """Rows that another process has stored so far."""
-    if not path.exists():
-        return 0
-    try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as found:
-            return found.execute("select count(*) from rows").fetchone()[0]
-    except sqlite3.OperationalError:  # no table yet
-        return 0
 
 
 def kill_at_random(folder, rng, *options):

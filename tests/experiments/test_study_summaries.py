@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsample.experiments import Inapplicable, Metric, Slope, Study
+from dpsample.experiments import Inapplicable, Metric, Slope
 from dpsample.experiments.findings import FittedSlope, fits
 from dpsample.experiments.summaries import (
     FALSE_ALARM,
@@ -17,27 +17,8 @@ from dpsample.experiments.summaries import (
     interval,
 )
 from dpsample.experiments.tasks import Row
-from tests.experiments.test_study_store import environment as environment
 from tests.support.statistics import assert_mean, rejected
-
-
-def nothing(params, seed):
-    raise AssertionError
-
-
-def study(*metrics, **options):
-    given = {"grid": {"n": (1, 2, 4)}, "replicates": 100, "cell": nothing} | options
-    return Study(name="s", title="T", question="Q?", metrics=metrics, **given)
-
-
-def rows(declared, values):
-    """Rows with ``values(n, rng)`` for the first metric of every cell."""
-    rng, name = np.random.default_rng(7), declared.metrics[0].name
-    return [
-        Row(cell.key, i, 0.0, {name: float(value)})
-        for cell in declared.cells()
-        for i, value in enumerate(values(cell.params["n"], rng))
-    ]
+from tests.support.study_rows import rows, study
 
 
 def compared(declared, values, reasons=None):

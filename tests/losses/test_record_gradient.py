@@ -32,7 +32,7 @@ from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
 from dpsample.papers import clipping_instance
 from dpsample.problem.facts import PublicFacts
 from dpsample.running import descent
-from tests.running.test_descent import problem
+from tests.support.descent_problems import problem
 from tests.support.descents import descend
 from tests.support.tiers import one_in
 

@@ -16,9 +16,7 @@ from dpsample.noise import (
     schatten_plan,
 )
 from dpsample.noise.cone import (
-    OPERATOR,
-    ORDERED,
-    WISHART,
+    METHOD,
     SchattenPlan,
     _propose,
     fill_schatten_rows,
@@ -114,10 +112,12 @@ def test_singular_vectors_are_uniform(r):
 def plan_of(shape, r, method, dof=None):
     """Plan with a method of our choice."""
     m, k = sorted(shape)
-    if method == WISHART and r < 2.0:
+    if method == METHOD.wishart and r < 2.0:
         bound = wishart_bound(m, k, dof, r)
     else:
-        bound = m * k * (0.5 - 1.0 / r) * math.log(m) if method == WISHART else 0.0
+        bound = (
+            m * k * (0.5 - 1.0 / r) * math.log(m) if method == METHOD.wishart else 0.0
+        )
     return SchattenPlan(r, *shape, method, float(k if dof is None else dof), bound, 0.0)
 
 
@@ -133,10 +133,10 @@ def drawn_spectra(plan, seed, num_draws=20_000):
 @pytest.mark.parametrize(
     ("shape", "r", "first", "second"),
     [
-        ((3, 3), 1.5, (WISHART, 3.0), (ORDERED, None)),
-        ((3, 5), 1.0, (WISHART, 3.2), (ORDERED, None)),
-        ((4, 3), 3.0, (WISHART, None), (OPERATOR, None)),
-        ((3, 3), 4.0, (ORDERED, None), (OPERATOR, None)),
+        ((3, 3), 1.5, (METHOD.wishart, 3.0), (METHOD.ordered, None)),
+        ((3, 5), 1.0, (METHOD.wishart, 3.2), (METHOD.ordered, None)),
+        ((4, 3), 3.0, (METHOD.wishart, None), (METHOD.operator, None)),
+        ((3, 3), 4.0, (METHOD.ordered, None), (METHOD.operator, None)),
     ],
 )
 def test_proposals_give_the_same_law(shape, r, first, second):
@@ -185,7 +185,7 @@ def test_acceptance_is_the_ratio_of_the_volumes(shape, r):
 
 def test_acceptance_of_the_first_construction():
     # Gaussian proposals for 2 x 3 and r = 4 accept 58 in 100.
-    plan = plan_of((2, 3), 4.0, WISHART)
+    plan = plan_of((2, 3), 4.0, METHOD.wishart)
     rng, t, accepted = streams(461, 1)[0], np.empty(2), []
     for _ in range(20_000):
         _propose(rng, plan, t)
@@ -201,7 +201,7 @@ def test_log_acceptance_is_never_positive(shape):
     for r in (1.0, 1.2, 1.7, 2.0, 2.5, 6.0, INF):
         for plan in (
             schatten_plan(shape, r),
-            plan_of(shape, min(r, 50.0), ORDERED),
+            plan_of(shape, min(r, 50.0), METHOD.ordered),
         ):
             for spread in (0.0, 1e-8, 0.1, 1.0, 5.0):
                 for _ in range(40):

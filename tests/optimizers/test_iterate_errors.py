@@ -14,7 +14,7 @@ import dpsample as dps
 from dpsample import losses
 from dpsample import optimizers as opt
 from dpsample.core.streams import streams
-from dpsample.domains import Ball, Box, WholeSpace
+from dpsample.domains import Ball, WholeSpace
 from dpsample.noise.noise import grid_step
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import Mean
@@ -30,6 +30,7 @@ from dpsample.privacy.curves.objective_perturbation import minimizer_sensitivity
 from dpsample.problem.facts import smoothness
 from dpsample.running import descent
 from tests.support.descents import descend
+from tests.support.rounding_cases import DOMAINS, data, projected, slope
 from tests.support.statistics import assert_law, rejected
 from tests.support.tiers import one_in, usual
 
@@ -43,27 +44,6 @@ SMOOTH = {
     "huber": losses.Huber(0.4),
     "squared": losses.Squared(),
 }
-DOMAINS = {
-    "ball": Ball(0.7),
-    "ball far away": Ball(0.01, center=[3.0, -5.0, 1.0]),
-    "box": Box([-0.2, 0.1, -3.0], [0.3, 0.4, 3.0]),
-    "whole space": WholeSpace(),
-}
-
-
-def slope(loss, u, y):
-    """Slope of a loss, in mpmath."""
-    if isinstance(loss, losses.Linear):
-        return -y
-    if isinstance(loss, losses.Logistic):
-        return -y / (1 + mpmath.exp(y * u))
-    if isinstance(loss, losses.CappedLogistic):
-        return -y * min(1 / (1 + mpmath.exp(y * u)), mpmath.mpf(loss.cap))
-    if isinstance(loss, losses.SmoothedHinge):
-        return -y * min(max((1 - y * u) / mpmath.mpf(loss.width), 0), 1)
-    if isinstance(loss, losses.Huber):
-        return min(max(u - y, -mpmath.mpf(loss.width)), mpmath.mpf(loss.width))
-    return u - y
 
 
 @pytest.mark.parametrize("name", SMOOTH)
@@ -78,47 +58,6 @@ def test_slopes_are_off_by_a_few_units_of_their_last_digit(name):
             worst = max(worst, abs(got - exact) / max(abs(exact), mpmath.mpf(1e-300)))
     assert worst <= 12 * 2.0**-53
     assert {type(x) for x in SMOOTH.values()} == set(LOSSES)
-
-
-def data(loss, domain, *, scale=1.0, number=40, offset=None):
-    """Records whose gradients and sums round: no short numbers, both signs."""
-    rng = np.random.default_rng(7)
-    rows = rng.normal(size=(number, 3))
-    rows *= (
-        scale
-        * rng.uniform(0.2, 1.0, (number, 1))
-        / np.linalg.norm(rows, axis=1, keepdims=True)
-    )
-    y = np.where(rng.random(number) < 0.5, -1.0, 1.0)
-    if not loss.is_classification:
-        y *= rng.random(number)
-    options = {} if offset is None else {"offset": offset, "offset_bound": 30.0}
-    return dps.Problem(
-        rows,
-        y,
-        loss=loss,
-        domain=domain,
-        row_bound=scale,
-        response_bound=None if loss.is_classification else 1.0,
-        **options,
-    )
-
-
-def projected(domain, w, center):
-    if isinstance(domain, Box):
-        low, high = np.broadcast_to(domain.lower, 3), np.broadcast_to(domain.upper, 3)
-        return [
-            min(max(x, mpmath.mpf(a)), mpmath.mpf(b))
-            for x, a, b in zip(w, low, high, strict=True)
-        ]
-    if isinstance(domain, WholeSpace):
-        return w
-    away = [x - c for x, c in zip(w, center, strict=True)]
-    length = mpmath.sqrt(mpmath.fsum(x * x for x in away))
-    radius = mpmath.mpf(domain.radius)
-    if length <= radius:
-        return w
-    return [c + x * radius / length for c, x in zip(center, away, strict=True)]
 
 
 def exact_output(problem, loop, start, limits):
@@ -326,7 +265,7 @@ def test_without_a_certificate_plain_steps_are_enough(monkeypatch, gap):
 
     def without_contraction(*given):
         objective = next(part for part in given if isinstance(part, Objective))
-        return 0 if objective.method == descent.CONTRACTION else solve(*given)
+        return 0 if objective.method == descent.METHOD.contraction else solve(*given)
 
     monkeypatch.setattr(descent, "solve", without_contraction)
     assert solved(problem, phase) > limit  # one step is not enough

@@ -15,8 +15,8 @@ from dpsample.numerics.exact import exact_normal
 from dpsample.optimizers import NoisyGD
 from dpsample.optimizers.loop.last_iterate import _step_error, effective_steps
 from dpsample.optimizers.loop.optimizer import Recipe
-from tests.optimizers.test_iterate_errors import DOMAINS, data, projected, slope
 from tests.support.descents import descend
+from tests.support.rounding_cases import DOMAINS, data, projected, slope
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 LAST = NoisyGD(output="last")

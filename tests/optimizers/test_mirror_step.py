@@ -13,6 +13,7 @@ from dpsample.optimizers.loop.steps import MirrorStep, gaussian_mean_square, geo
 from dpsample.privacy import generalized_gaussian_gdp
 from tests.support.descents import feasible_set
 from tests.support.mirror_cases import bregman, potential, potential_gradient
+from tests.support.mirror_divergences import divergence_ratios
 from tests.support.tiers import one_in
 
 CASES = [(1.05, 50), (1.1, 3), (1.3, 40), (1.5, 30), (1.8, 12), (2.0, 7)]
@@ -118,21 +119,6 @@ def test_the_printed_potential_is_not_1_strongly_convex():
     kappa = 1.0 / (1.8 - 1.0)
     printed = kappa / (kappa - 1.0)  # gradient-E1
     assert divergence_ratios(1.8, 12, printed, kappa).min() < 0.1
-
-
-def divergence_ratios(p, dim, s, kappa):
-    """D(y, x) over half the squared l_p distance, for near and far, flat and spiky."""
-    rng = np.random.default_rng(4)
-    ratios = []
-    for spread in (0.01, 1.0, 100.0):
-        for _ in range(300):
-            x = np.sign(rng.standard_normal(dim)) * rng.random(dim) ** rng.choice(
-                [1, 9]
-            )
-            y = x + spread * rng.standard_normal(dim) * (rng.random(dim) < 0.5)
-            if (far := norm(y - x, p)) > 0.0:
-                ratios.append(bregman(y, x, s, kappa) / (0.5 * far**2))
-    return np.array(ratios)
 
 
 def test_on_the_domain_the_potential_is_at_most_half_kappa_radius_squared():

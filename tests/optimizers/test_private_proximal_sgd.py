@@ -13,13 +13,8 @@ from dpsample.api.minimize import minimize
 from dpsample.optimizers import PrivateProximalSGD, ProximalSGD
 from dpsample.optimizers.loop.batches import Full, Poisson
 from dpsample.optimizers.loop.estimators import BucketedMedian, CatoniMean, ClippedMean
-from dpsample.optimizers.loop.perturbations import SHIFTS
-from dpsample.privacy import (
-    Budget,
-    GaussianEvent,
-    PoissonGaussianEvent,
-    epsilon_of,
-)
+from dpsample.privacy import Budget, GaussianEvent, PoissonGaussianEvent, epsilon_of
+from dpsample.privacy.budget import SHIFTS
 from tests.support.proximal_cases import BUDGET, facts, regression, spec
 from tests.support.tiers import one_in
 

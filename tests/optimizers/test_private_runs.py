@@ -15,7 +15,7 @@ from dpsample.domains import Ball
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.optimizers.loop.solve import Objective, enough_steps
 from dpsample.running import descent
-from tests.optimizers.test_contributions import TINY, others, problem
+from tests.support.extreme_records import TINY, others, problem
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 

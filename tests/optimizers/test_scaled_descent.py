@@ -39,7 +39,7 @@ def reference(
     early=1.0,
     is_careful=True,
     is_held=True,
-    wall_loss=None,
+    boundary_loss=None,
     held_back=1.5,
 ):
     """The module's formulas for gradients without noise, thought to have ``stddev``.
@@ -82,8 +82,9 @@ def reference(
             growth *= 1.0 - p
         factor = min(max(1.0 + growth, 0.25), 4.0)
         new = inside(factor * u)
-        if wall_loss and factor * np.linalg.norm(u) >= held_back * np.linalg.norm(new):
-            loss = wall_loss
+        is_back = factor * np.linalg.norm(u) >= held_back * np.linalg.norm(new)
+        if boundary_loss and is_back:
+            loss = boundary_loss
         if is_held:
             factor = np.linalg.norm(new) / np.linalg.norm(u)
         eta, factors = min(eta * factor, longest), [*factors, factor]
@@ -136,7 +137,7 @@ def test_steps_grow_no_longer_where_the_ball_ends():
 
 def test_the_wall_s_loss_is_read_from_the_stage_on_that_leaves_the_ball():
     loss, capped = dps.losses.CalibratedLogistic(), dps.losses.CappedLogistic(0.5)
-    method = NoisyGD(output="scaled", num_steps=40, step_size=0.3, wall_loss=capped)
+    method = NoisyGD(output="scaled", num_steps=40, step_size=0.3, boundary_loss=capped)
     stddev, sizes, told_apart = 0.01, (40, 0.3, 4.0), set()
     for radius in (0.5, 0.75, 1.5, 4.0):
         problem = clear_signal(loss, dps.domains.Ball(radius))
@@ -147,7 +148,7 @@ def test_the_wall_s_loss_is_read_from_the_stage_on_that_leaves_the_ball():
         ).theta
         for least in (1.5, 0.9, 1.2, 2.0, math.inf):  # the first, and planted bugs
             expected, _ = reference(
-                problem, sizes, stddev, wall_loss=capped, held_back=least
+                problem, sizes, stddev, boundary_loss=capped, held_back=least
             )
             if np.abs(found - expected).max() > 1e-4:
                 told_apart.add(least)
@@ -174,15 +175,15 @@ def test_no_record_moves_further_than_the_problem_s_loss_declares():
             phase,
             noise=replace(phase.noise, stddev=1e-7),
             step=replace(phase.step, stddev=0.0),
-            wall_loss=dps.losses.Logistic(),
+            boundary_loss=dps.losses.Logistic(),
         )
         for phase in recipe.phases
     ]
     loud = replace(recipe, phases=tuple(phases))
     found = descend(problem, loud, np.random.default_rng(1)).theta
     sizes = 40, 0.3, recipe.phases[0].step.longest
-    expected, _ = reference(problem, sizes, 0.0, wall_loss=Limited)
-    unlimited, _ = reference(problem, sizes, 0.0, wall_loss=dps.losses.Logistic())
+    expected, _ = reference(problem, sizes, 0.0, boundary_loss=Limited)
+    unlimited, _ = reference(problem, sizes, 0.0, boundary_loss=dps.losses.Logistic())
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert np.abs(found - unlimited).max() > 1e-4
 
@@ -259,25 +260,29 @@ def own():
 )
 def test_a_loss_that_the_noise_may_not_cover_is_refused(make, reason):
     facts = replace(logistic(200, 3).facts, loss=dps.losses.CalibratedLogistic())
-    with pytest.raises(ValueError, match=f"wall_loss must be {reason}"):
-        replace(SCALED, wall_loss=make()).recipe(facts, BUDGET)
+    with pytest.raises(ValueError, match=f"boundary_loss must be {reason}"):
+        replace(SCALED, boundary_loss=make()).recipe(facts, BUDGET)
 
 
 def test_a_wall_s_loss_is_smooth_and_its_responses_are_declared():
     facts = replace(logistic(200, 3).facts, loss=dps.losses.Huber(1.5))
     with pytest.raises(ValueError, match="response_bound must be declared beside"):
-        replace(SCALED, wall_loss=dps.losses.Linear()).recipe(facts, BUDGET)
+        replace(SCALED, boundary_loss=dps.losses.Linear()).recipe(facts, BUDGET)
     facts = replace(facts, response_bound=1.0)
-    with pytest.raises(ValueError, match="wall_loss must be smooth"):
-        replace(SCALED, wall_loss=dps.losses.Absolute()).recipe(facts, BUDGET)
+    with pytest.raises(ValueError, match="boundary_loss must be smooth"):
+        replace(SCALED, boundary_loss=dps.losses.Absolute()).recipe(facts, BUDGET)
 
 
 def test_a_wall_s_loss_is_of_a_scaled_descent():
-    with pytest.raises(ValueError, match="wall_loss must be None for output='tail'"):
-        NoisyGD(output="tail", wall_loss=dps.losses.CappedLogistic())
-    with pytest.raises(ValueError, match="wall_loss must be a Loss"):
-        NoisyGD(output="scaled", wall_loss="capped")
-    assert "wall_loss" not in repr(SCALED)
-    walled = replace(SCALED, wall_loss=dps.losses.CappedLogistic())
-    assert json.dumps(walled.to_dict()["wall_loss"])
-    assert repr(walled).endswith("output='scaled', wall_loss=CappedLogistic(cap=0.5))")
+    with pytest.raises(
+        ValueError, match="boundary_loss must be None for output='tail'"
+    ):
+        NoisyGD(output="tail", boundary_loss=dps.losses.CappedLogistic())
+    with pytest.raises(ValueError, match="boundary_loss must be a Loss"):
+        NoisyGD(output="scaled", boundary_loss="capped")
+    assert "boundary_loss" not in repr(SCALED)
+    walled = replace(SCALED, boundary_loss=dps.losses.CappedLogistic())
+    assert json.dumps(walled.to_dict()["boundary_loss"])
+    assert repr(walled).endswith(
+        "output='scaled', boundary_loss=CappedLogistic(cap=0.5))"
+    )

@@ -10,7 +10,7 @@ import dpsample as dps
 from dpsample.api.minimize import minimize
 from dpsample.core.streams import streams
 from dpsample.optimizers import SVRG, ObjectivePerturbation
-from dpsample.optimizers.loop.estimate import RUNNING
+from dpsample.optimizers.loop.estimate import OUTCOME
 from dpsample.optimizers.loop.loop import Arguments
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.pieces import new_memory
@@ -62,7 +62,7 @@ def one_epoch(problem, start, *, ridge, seed):
     )
     fixed = arguments.data, arguments.loss, arguments.feasible
     rng = np.random.default_rng(seed)
-    assert epoch(*fixed, gradient, objective, memory, rng) == RUNNING
+    assert epoch(*fixed, gradient, objective, memory, rng) == OUTCOME.running
     return memory.theta.copy()
 
 

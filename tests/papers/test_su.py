@@ -10,8 +10,8 @@ from dpsample.numerics.norms import printed_kappa, regularity
 from dpsample.papers import curves, su
 from dpsample.papers.curves import huber_attack
 from dpsample.privacy import gaussian_epsilon, gdp_from_budget
-from tests.optimizers.test_mirror_step import divergence_ratios
 from tests.support.errata import recompute
+from tests.support.mirror_divergences import divergence_ratios
 
 
 def test_e1_the_printed_potential_is_not_strongly_convex():

@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 import dpsample as dps
 from dpsample.core import pauses
+from dpsample.core.arrays import UNIT_ROUNDOFF
 from dpsample.privacy import (
     AllocatedGaussianEvent,
     Budget,
@@ -123,7 +124,7 @@ def test_rounding_of_a_sum_is_within_its_bound(noise):
     inner = slice(1, -3)  # the ends hold what was cut off
     there = np.pad(masses, (0, len(found.masses)))[found.first - first :]
     # Shares are as exact as values: 16 u of a value are 16 u/h of a cell.
-    moved = 16.0 * allocation.UNIT / interval * masses.max()
+    moved = 16.0 * UNIT_ROUNDOFF / interval * masses.max()
     short = found.short - one.short - other.short
     least = there * (1.0 - short) - moved
     assert (found.masses[inner] >= least[: len(found.masses)][inner]).all()

@@ -207,7 +207,10 @@ def edited_json(**changes):
         (edited_json(regularizer={"name": "x"}), "name must be one of"),
         (edited_json(p=0.5), "p must be >= 1"),
         (edited_json(theorems=3), "theorems must be a list, got 3"),
-        (edited_json(sampler=3), "sampler must be a str or NoneType, got 3"),
+        (
+            edited_json(sampler=3),
+            "sampler must be the type of a sampler with its param",
+        ),
         (edited_json(seeded="no"), "seeded must be a bool, got 'no'"),
         (edited_json(k="many"), "k must be >= 0, got 'many'"),
         (edited_json(mu=math.nan), "text must be of finite numbers, got NaN"),

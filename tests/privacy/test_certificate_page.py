@@ -16,9 +16,9 @@ import dpsample as dps
 from dpsample.answers.answer import Release
 from dpsample.privacy import Certificate, EventCertificate
 from dpsample.privacy.certificates.registry import registry
+from tests.support.golden_certificates import GOLDEN, golden
 from tests.support.public_facts import final, logistic_facts
 from tests.support.tiers import usual
-from tests.verification.test_verify import GOLDEN, golden
 
 INSIDE = "data:application/json;base64,"
 HOSTILE = (

@@ -1,12 +1,16 @@
 """Plans of constant-time draws: both checkers prove what the planner finds."""
 
+import json
+
 import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.privacy import Certificate
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.proximal import constant_time as timed
 from dpsample.verification.ball_checker import NotProved, prove
+from tests.support.former_certificates import as_former
 from tests.support.tiers import one_in
 
 L, D = dps.losses, dps.domains
@@ -64,8 +68,7 @@ def test_acceptance_of_nearly_one_is_not_taken_for_one():
     assert p < 1.0 and timed.log_bottom(p, 5, 5) > np.log(1e-9)
 
 
-@pytest.mark.parametrize("size", ["", "(step_size=1.0, step_size=2.0)"])
-def test_a_sampler_that_is_no_whole_plan_is_refused(size):
+def test_a_sampler_that_is_no_whole_plan_is_refused():
     """A bare name, and options that are given twice."""
     facts = PublicFacts(
         num_records=100,
@@ -79,15 +82,21 @@ def test_a_sampler_that_is_no_whole_plan_is_refused(size):
     mechanism = dps.calibrate(facts, budget, sampler_share=0.1)
     plan = repr(timed.new_plan(mechanism))
     twice = plan.replace("num_steps=", "num_steps=1, num_steps=")
-    made = mechanism.certificate.with_sampler(
-        sampler=twice if size else "ConstantTime()"
-    )
-    with pytest.raises(
-        ValueError, match="whole plan|num_steps|a required (keyword-only )?argument"
-    ):
+    with pytest.raises(ValueError, match="sampler must be made by ConstantTime"):
+        mechanism.certificate.with_sampler(sampler=twice)
+    whole = mechanism.certificate.with_sampler(sampler=plan).to_json()
+    repeated = json.loads(as_former(whole)) | {"sampler": twice}
+    for text in (json.dumps(repeated), whole.replace('"work":', '"work": 9, "work":')):
+        with pytest.raises(ValueError, match="made by ConstantTime|repeated keys"):
+            Certificate.from_json(text)
+        with pytest.raises(NotProved, match="is repeated"):
+            prove(text)
+    made = mechanism.certificate.with_sampler(sampler="ConstantTime()")
+    with pytest.raises(ValueError, match="a required (keyword-only )?argument"):
         dps.verify(made)
-    with pytest.raises(NotProved, match="malformed"):
-        prove(made.to_json())
+    for text in (made.to_json(), as_former(made.to_json())):
+        with pytest.raises(NotProved, match="parameters of sampler|malformed"):
+            prove(text)
     limited = mechanism.certificate.with_sampler(sampler=plan, max_work=5.0)
     with pytest.raises(ValueError, match="max_work must be None"):
         dps.verify(limited)

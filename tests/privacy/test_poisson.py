@@ -3,6 +3,7 @@
 import math
 
 import dp_accounting
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting import NeighboringRelation
@@ -19,7 +20,7 @@ from dpsample.privacy import (
     gaussian_epsilon,
     poisson_noise_multiplier,
 )
-from dpsample.privacy.accounting import loss_distributions
+from dpsample.privacy.accounting import fixed_size, loss_distributions
 from tests.support.tiers import one_in, usual
 
 REPLACE = NeighboringRelation.REPLACE_ONE
@@ -273,6 +274,42 @@ def test_fixed_sizes_are_bounded_by_the_whole_and_close_to_loose():
     assert poisson < found < whole
     more = fixed_size_epsilon(delta=1e-8, noise_multiplier=12.1, **sizes)
     assert more < found
+
+
+@pytest.mark.parametrize(
+    ("batch", "noise", "num_steps"), [(1, 0.5, 10), (10, 2.0, 1), (50, 8.0, 10_000)]
+)
+def test_fixed_sizes_have_the_numbers_of_the_library_and_never_less(
+    batch, noise, num_steps
+):
+    step = dp_accounting.GaussianDpEvent(0.5 * noise)
+    event = dp_accounting.SampledWithoutReplacementDpEvent(1000, batch, step)
+    accountant = dp_accounting.rdp.RdpAccountant(neighboring_relation=REPLACE)
+    accountant.compose(dp_accounting.SelfComposedDpEvent(event, num_steps))
+    wanted = accountant.get_epsilon(1e-5)
+    epsilon = fixed_size_epsilon(
+        delta=1e-5,
+        num_records=1000,
+        batch_size=batch,
+        noise_multiplier=noise,
+        num_steps=num_steps,
+    )
+    assert wanted * (1.0 + 1e-9) < epsilon <= wanted * (1.0 + 2e-9)
+
+
+@pytest.mark.parametrize("noise", [0.3, 3.0, 300.0])
+def test_central_moments_are_rounded_up(noise):
+    """The ratio R is log-normal, and B_l = E (R - 1)^l, here by exact fractions."""
+    with mpmath.workdps(1000):
+        half = mpmath.mpf(1) / (2 * mpmath.mpf(noise) ** 2)
+        for order in (2, 4, 32, 256):
+            terms = (
+                (-1) ** i * mpmath.binomial(order, i) * mpmath.exp(i * (i - 1) * half)
+                for i in range(order + 1)
+            )
+            exact = mpmath.log(mpmath.fsum(terms))
+            found = fixed_size._log_central_moments(noise)[order // 2]
+            assert abs(found - exact) <= 1e-12 + 2e-16 * abs(exact)
 
 
 BAD = (0, -1.0, math.nan, math.inf, None, "1")

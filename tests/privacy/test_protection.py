@@ -9,9 +9,9 @@ import dpsample as dps
 from dpsample.privacy import ApproximateEvent, AttackRisk, GaussianEvent, PureEvent
 from dpsample.privacy.certificates import page, sealed
 from dpsample.privacy.certificates.sealed import ADDS_UP, evidence_of, level_of
+from tests.support.golden_certificates import golden
 from tests.support.public_facts import final, logistic_facts
 from tests.support.tiers import one_in
-from tests.verification.test_verify import golden
 
 GRID = [
     (epsilon, delta, n)

@@ -1,10 +1,12 @@
 """Passes over records: dense = CSR = NumPy for every layout, blocks, failures."""
 
+import numba
 import numpy as np
 import pytest
 from scipy import sparse
 
 from dpsample import losses
+from dpsample.core.jit import kernel
 from dpsample.problem import records
 
 LOSS = losses.Squared()
@@ -167,3 +169,27 @@ def test_many_or_sparse_records_have_no_tiles_and_parts_lose_them(monkeypatch):
     assert records.part_of(tiled, 0, 100).tile == 0
     monkeypatch.setattr(records, "MAX_TILED", rows.size - 1)
     assert records.add_tiles(made["dense"]) is made["dense"]
+
+
+@kernel(cached=False)
+def indices(rng, first, last, size):
+    """Draw indices of records."""
+    out = np.empty(size, np.int64)
+    for i in range(size):
+        out[i] = records.any_record(rng, first, last)
+    return out
+
+
+# One word has 32 bits. Just above 2^31 and 2^32 every second word is rejected.
+@pytest.mark.parametrize("bits", [np.random.PCG64, np.random.MT19937])
+@pytest.mark.parametrize(
+    "num_records", [1, 2, 7, 1000, 2**31 + 1, 2**32, 2**32 + 1, 2**40, 2**62 + 1]
+)
+def test_random_records_are_numpys_to_the_last_bit(num_records, bits):
+    if numba.config.DISABLE_JIT and num_records > 2**32:
+        pytest.skip("interpreted words of 64 bits warn when they overflow")
+    ours, numpys = np.random.Generator(bits(3)), np.random.Generator(bits(3))
+    last = 5 + num_records
+    expected = [numpys.integers(5, last) for _ in range(300)]
+    np.testing.assert_array_equal(indices(ours, 5, last, 300), expected)
+    assert ours.random() == numpys.random()  # as many words were drawn

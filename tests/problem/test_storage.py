@@ -364,7 +364,7 @@ METHODS = {
     "steps": dps.optimizers.NoisyGD(num_steps=4),
     "scaled": dps.optimizers.NoisyGD(num_steps=9, output="scaled"),
     "walled": dps.optimizers.NoisyGD(
-        num_steps=9, step_size=9.0, output="scaled", wall_loss=L.CappedLogistic(0.5)
+        num_steps=9, step_size=9.0, output="scaled", boundary_loss=L.CappedLogistic(0.5)
     ),
     "a tilt": dps.optimizers.ObjectivePerturbation(),
     "clipped": dps.optimizers.ClippedGD(num_steps=3, clip=0.3, noise="steps"),

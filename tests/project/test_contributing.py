@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from benchmarks import house
-from tests.project.test_project import HOUSE
+from tests.support.project_files import HOUSE
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

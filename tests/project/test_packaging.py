@@ -13,7 +13,7 @@ import zipfile
 import pytest
 import yaml
 
-from tests.project.test_project import PROJECT, ROOT
+from tests.support.project_files import PROJECT, ROOT
 
 CODE = """
 import sys

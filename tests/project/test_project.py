@@ -4,7 +4,6 @@ import importlib
 import os
 import re
 import shlex
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,20 +12,14 @@ import yaml
 import dpsample
 from benchmarks import house
 from dpsample import cli
-
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
-    "project"
-]
-
-
-# Public facts of examples promise useful answers.
-shown_to_users = pytest.mark.filterwarnings("error:Public facts show")
-
-
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+from tests.support.project_files import (
+    HOUSE,
+    PROJECT,
+    README,
+    ROOT,
+    blocks,
+    shown_to_users,
+)
 
 
 def test_versions_agree():
@@ -165,18 +158,6 @@ def test_every_public_name_resolves(name):
     assert getattr(dpsample, name) is not None
 
 
-# Most that each measure may be: what a stranger has to find a way through.
-HOUSE = {
-    "top-level modules": 4,
-    "top-level folders": 23,
-    "files": 300,  # with room: each recipe of CONTRIBUTING.md adds one
-    "classes of one name": [],
-    "basenames used three times": [],
-    "definitions of Array": 1,
-    "Any in signatures": 200,
-}
-
-
 def test_the_house_stays_one_to_live_in():
     measured, _ = house.measures(ROOT / "dpsample")
     too_much = {n: measured[n] for n, most in HOUSE.items() if measured[n] > most}
@@ -225,3 +206,35 @@ def test_privacy_fixes_stand_where_the_security_policy_promises_them():
     entry = "### Fixed\n\n- **Privacy: more noise**\n"
     planted = changelog.replace("### Fixed\n", entry)
     assert len(misplaced_privacy_fixes(planted)) == 1
+
+
+# A helper of two test modules is in tests/support, or in a conftest.py or a module of
+# another name in their folder. Programs that tests run in a process count as well.
+IMPORT_OF_TEST = re.compile(
+    r"\bfrom (?:tests\.|\.)[\w.]*\btest_\w+ import|\bfrom test_\w+ import"
+    r"|\bfrom tests\.\w+ import [^\n]*\btest_|\bimport tests\.[\w.]*\btest_"
+)
+
+
+def test_no_test_module_is_imported_from_another():
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for match in IMPORT_OF_TEST.finditer(path.read_text())
+        if path != Path(__file__)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from tests.api.test_release import problem",
+        "    from .test_release import problem",
+        "from test_release import problem",
+        "from tests.api import support, test_release",
+        "import tests.api.test_release",
+    ],
+)
+def test_an_import_from_a_test_module_is_found(line):
+    assert IMPORT_OF_TEST.search(line)

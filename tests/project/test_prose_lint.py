@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.project.test_project import ROOT
+from tests.support.project_files import ROOT
 
 PROSE = {
     "house-word": "The draw follows this law whatever the seed.",

@@ -18,8 +18,8 @@ import dpsample as dps
 from dpsample import cli
 from dpsample.cli.commands import app
 from dpsample.core.public import public_modules
-from tests.project.test_project import PROJECT, ROOT, shown_to_users
-from tests.project.test_project import blocks as readme_blocks
+from tests.support.project_files import PROJECT, ROOT, shown_to_users
+from tests.support.project_files import blocks as readme_blocks
 from tests.support.tiers import slow
 
 # README.md and CONTRIBUTING.md have tests of their own; CHANGELOG.md has no code.

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dpsample.running import checkpoint
-from tests.contracts.test_bad_input import GRAMMAR
-from tests.running.test_chains import DIM, assert_same, run
+from tests.support.message_grammar import GRAMMAR
+from tests.support.walks import DIM, assert_same, run
 
 CHAINS, DONE = 3, 30
 
@@ -145,12 +145,12 @@ def test_a_disk_that_fills_up_costs_no_draw_and_leaves_the_old_file(saved, monke
     path, _ = saved
     before = path.read_bytes()
 
-    def full(file, **arrays):
-        file.write(b"some")
+    def full(member, array, allow_pickle):
+        member.write(b"some")
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.np, "savez", full)
+        patch.setattr(checkpoint.np.lib.format, "write_array", full)
         with pytest.warns(RuntimeWarning, match="could not be written .*No space left"):
             result = run(100, checkpoint=path, identity="a")
     assert_same(result, run(100))

@@ -8,11 +8,15 @@ from arviz_stats.base import array_stats
 
 import dpsample as dps
 from dpsample.api.warm import LOGISTIC, make
-from dpsample.numerics.mixing import nested_r_hats, split_r_hats, with_squares
-from dpsample.numerics.ranked import verdicts
+from dpsample.numerics.r_hat_and_ess import (
+    nested_r_hats,
+    plain_r_hats,
+    verdicts,
+    with_squares,
+)
 from dpsample.running import convergence
 from dpsample.running.convergence import Convergence, effective_size
-from tests.running.test_trial_runs import autoregression
+from tests.support.autoregressions import autoregression
 
 TARGET = make(LOGISTIC, dps.domains.Ball(1.0))
 NAMES = ("a", "b", "c")
@@ -49,7 +53,7 @@ def test_ranks_find_what_values_of_a_skewed_coefficient_hide():
     decoys = [autoregression(0.6, num_chains=4, length=1000) for _ in range(10)]
     skewed = draws[:, :, :1] + np.array([0.5, 0.0, 0.0, 0.0])[:, None, None]
     draws = np.concatenate([*decoys, np.exp(6.0 * skewed)], axis=2)
-    assert split_r_hats(draws)[-1] < np.sort(split_r_hats(draws))[-9]  # planted
+    assert plain_r_hats(draws)[-1] < np.sort(plain_r_hats(draws))[-9]  # planted
     names = [str(i) for i in range(draws.shape[2])]
     verdict = Convergence.judge(draws, names)
     values = with_squares(draws)

@@ -10,36 +10,17 @@ from scipy.stats import norm
 import dpsample as dps
 from dpsample.core.pauses import PAUSED, ChunkSize
 from dpsample.optimizers.loop.batches import Full, Poisson, Slices
-from dpsample.optimizers.loop.estimate import RUNNING
+from dpsample.optimizers.loop.estimate import OUTCOME
 from dpsample.optimizers.loop.estimators import BucketedMedian, ClippedMean
 from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.running import descent
+from tests.support.descent_problems import problem, recipe
 from tests.support.descents import descend
 from tests.support.statistics import assert_law, rejected
 
-BALL = dps.domains.Ball(2.0)
 RNG = np.random.default_rng(0)  # for runs that draw nothing
-
-
-def problem(loss=None, *, domain=BALL, num_records=60, dim=3, **options):
-    rng = np.random.default_rng(7)
-    rows = rng.uniform(-0.5, 0.5, (num_records, dim))
-    response = np.sign(rng.standard_normal(num_records))
-    return dps.Problem(
-        rows,
-        response,
-        loss=loss or dps.losses.Logistic(),
-        domain=domain,
-        row_bound=1.0,
-        response_bound=1.0,
-        **options,
-    )
-
-
-def recipe(*phases, **options):
-    return Recipe(phases=phases, event=None, inputs={}, **options)
 
 
 def noisy(num_steps=40, **options):
@@ -283,7 +264,7 @@ def test_the_time_before_a_pause_counts(monkeypatch):
     def solve(*arguments):
         for _ in range(5 if len(answers) % 3 < 2 else 0):
             next(clock)
-        answers.append(RUNNING if len(answers) % 3 == 2 else PAUSED)
+        answers.append(OUTCOME.running if len(answers) % 3 == 2 else PAUSED)
         return answers[-1]
 
     monkeypatch.setattr(descent, "solve", solve)
@@ -292,5 +273,5 @@ def test_the_time_before_a_pause_counts(monkeypatch):
     program = descent.Program(problem(), recipe(ridge(solver="svrg")))
     with pytest.raises(descent.DescentError, match="certify"):
         program.run(np.random.default_rng(0))
-    assert answers.count(RUNNING) == 8
+    assert answers.count(OUTCOME.running) == 8
     assert program.chunks[0].size == 1

@@ -13,10 +13,10 @@ import pytest
 
 from dpsample.experiments.run import open_store
 from tests.contracts.public_objects import release
-from tests.running.test_chains import assert_same, run
 from tests.support.processes import files_below
 from tests.support.tiers import slow
 from tests.support.toy_kernels import SHOW, make_toy, show
+from tests.support.walks import assert_same, run
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is cached")
 

@@ -14,9 +14,9 @@ from dpsample.running import chains, descent
 from dpsample.samplers.localized.exact_rejection import ExactRejection
 from dpsample.samplers.localized.localized import PreparedLocalized
 from dpsample.samplers.proximal import lp_tilt
-from tests.core.test_pauses import Allowance, assert_same_bits
-from tests.running.test_descent import problem as records
-from tests.running.test_descent import recipe
+from tests.support.allowances import Allowance, assert_same_bits
+from tests.support.descent_problems import problem as records
+from tests.support.descent_problems import recipe
 
 OPTIMIZERS = {
     "noisy": lambda: dps.optimizers.NoisySGD(),

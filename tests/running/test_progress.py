@@ -1,6 +1,5 @@
 """Live lines: what they show, how often, and where they stay away."""
 
-import io
 import os
 import pty
 import re
@@ -16,17 +15,17 @@ from fcntl import ioctl
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
-from rich.console import Console
 
 import dpsample as dps
 from dpsample.api.warm import LOGISTIC, make, public_samplers
 from dpsample.core import cache
-from dpsample.numerics.mixing import effective_share
+from dpsample.numerics.r_hat_and_ess import effective_share
 from dpsample.running import progress
 from dpsample.running.checkpoint import CheckpointRun
-from dpsample.samplers.chain import ACCEPTANCE, ENERGY
-from tests.api.test_release_time import FakeClock
-from tests.running.test_trial_runs import autoregression
+from dpsample.samplers.chain import STAT
+from tests.support.autoregressions import autoregression
+from tests.support.fake_clock import FakeClock
+from tests.support.notebooks import Notebook, release, words
 from tests.support.processes import ROOT
 
 
@@ -45,16 +44,10 @@ def a_run(draws):
     run.reserve(draws.shape[1])
     run.draws[:] = draws
     run.stats[:] = 0.0
-    run.stats[:, :, ACCEPTANCE] = 0.25
-    run.stats[:, :, ENERGY] = np.nan
+    run.stats[:, :, STAT.acceptance_rate] = 0.25
+    run.stats[:, :, STAT.energy] = np.nan
     run.done = draws.shape[1]
     return run
-
-
-def words(table):
-    console = Console(file=io.StringIO(), width=100)
-    console.print(table)
-    return console.file.getvalue()
 
 
 def test_lines_show_draws_acceptance_rate_and_time_left(monkeypatch):
@@ -118,39 +111,6 @@ def test_nothing_is_shown_without_a_terminal(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-class Notebook:
-    """An IPython whose outputs are kept as a saved notebook keeps them."""
-
-    def __init__(self, monkeypatch):
-        self.shown, self.outputs, self.error = [], [], None
-        shell = type("ZMQInteractiveShell", (), {})
-        fake = types.SimpleNamespace(get_ipython=shell)
-        monkeypatch.setitem(sys.modules, "IPython", fake)
-        module = types.SimpleNamespace(display=self.display)
-        monkeypatch.setitem(sys.modules, "IPython.display", module)
-        monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
-        monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
-        # Whether kernels are in the cache is a matter of other tests.
-        monkeypatch.setattr(progress, "_shown", {progress.COMPILING})
-
-    def display(self, first, *, raw, display_id):
-        assert raw and display_id is True
-        self.outputs.append(first)
-        number = len(self.outputs) - 1
-
-        def update(shown, *, raw):
-            if self.error is not None and shown is not progress.EMPTY:
-                raise self.error
-            self.shown.append(shown["text/plain"] if raw else words(shown))
-            self.outputs[number] = shown
-
-        return types.SimpleNamespace(update=update)
-
-    @property
-    def kept(self):
-        return [output for output in self.outputs if output != progress.EMPTY]
-
-
 @pytest.fixture
 def notebook(monkeypatch):
     return Notebook(monkeypatch)
@@ -170,7 +130,7 @@ import numpy as np
 import dpsample as dps
 from dpsample.running import progress
 progress.PATIENCE_SECONDS = progress.REFRESH_SECONDS = 0.0
-from tests.running.test_progress import release
+from tests.support.notebooks import release
 release(1).certificate.releasable
 """
 
@@ -185,20 +145,6 @@ def test_a_saved_notebook_holds_no_line(monkeypatch):  # L1
     assert outputs[-1]["data"] == {"text/plain": "False"}  # seeded
     assert len(outputs) >= 2  # the line was there
     assert all(not any(each["data"].values()) for each in outputs[:-1])
-
-
-def release(number, **options):
-    """One of two neighboring problems whose draws take different work."""
-    rows = np.random.default_rng(number).standard_normal((300, 3))
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    problem = dps.Problem(
-        rows,
-        np.where(rows[:, 0] > 0.0, 1.0, -1.0),
-        loss=dps.losses.Logistic(),
-        domain=dps.domains.Ball(1.0),
-        row_bound=1.0,
-    )
-    return dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-6), seed=1, **options)
 
 
 def test_a_release_shows_nothing_of_the_records_in_a_notebook(  # L1
@@ -346,7 +292,7 @@ Problem._risks = lambda *_: signal.raise_signal(signal.SIGINT)
 @pytest.mark.slow
 @pytest.mark.parametrize("end", RELEASES)
 def test_the_line_of_a_release_is_erased_whatever_ends_it(end):  # L1
-    code = RELEASES[end] + "from tests.running.test_progress import release; release(1)"
+    code = RELEASES[end] + "from tests.support.notebooks import release; release(1)"
     text, left = in_terminal(code, columns=50, COLUMNS="500")
     assert "release is drawing" in text and "NOT PRIVATE" in text
     assert not any("passes" in line or "drawing" in line for line in left)

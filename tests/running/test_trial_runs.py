@@ -8,16 +8,7 @@ import dpsample as dps
 from dpsample.api.warm import LOGISTIC, make
 from dpsample.running import convergence
 from dpsample.running.convergence import TrialRun, effective_size
-
-
-def autoregression(phi, *, num_chains=2, length=2_000, dim=3, seed=1):
-    rng = np.random.default_rng(seed)
-    draws = np.empty((num_chains, length, dim))
-    x = rng.normal(size=(num_chains, dim)) / np.sqrt(1.0 - phi**2)
-    for t in range(length):
-        x = phi * x + rng.normal(size=x.shape)
-        draws[:, t] = x
-    return draws
+from tests.support.autoregressions import autoregression
 
 
 def test_the_size_is_the_smallest_of_coefficients_and_squares():

@@ -35,11 +35,11 @@ draw = line.compile_draw(evaluate, cached=False)
 
 @kernel(cached=False)
 def many(numbers, rng, low, high, guess, width, control, out):
-    hull = np.empty(line.HULL_SHAPE)
+    hull, paused = np.empty(line.HULL_SHAPE), np.zeros(1, line.PausedDraw)
     total = 0
     for i in range(out.shape[0]):
         code, out[i], value, count = draw(
-            numbers, rng, hull, low, high, guess, width, control[0]
+            numbers, rng, hull, paused[0], low, high, guess, width, control[0]
         )
         if code != OK or value != evaluate_compiled(numbers, out[i])[0]:
             return -1
@@ -139,8 +139,8 @@ def test_hull_is_below_the_energy_and_has_the_masses_of_its_pieces(name):
     hull, count = hull_with(numbers, [0.4, -1.5, 2.9, 0.4, 1.1, -0.2])
     assert count == 5  # one point came twice
     total = line.fill_masses(hull, count, low, high)
-    assert (np.diff(hull[line.POINT, :count]) > 0.0).all()
-    borders = np.append(hull[line.BORDER, :count], high)
+    assert (np.diff(hull[line.HULL.point, :count]) > 0.0).all()
+    borders = np.append(hull[line.HULL.border, :count], high)
     assert borders[0] == low and (np.diff(borders) > 0.0).all()
 
     def piece(t):
@@ -148,7 +148,9 @@ def test_hull_is_below_the_energy_and_has_the_masses_of_its_pieces(name):
 
     def lower(t):
         i = piece(t)
-        return hull[line.VALUE, i] + hull[line.SLOPE, i] * (t - hull[line.POINT, i])
+        return hull[line.HULL.value, i] + hull[line.HULL.slope, i] * (
+            t - hull[line.HULL.point, i]
+        )
 
     points = np.linspace(low, high, 1001)
     gaps = [evaluate(numbers, t)[0] - lower(t) for t in points]
@@ -158,8 +160,10 @@ def test_hull_is_below_the_energy_and_has_the_masses_of_its_pieces(name):
         quad(lambda t: np.exp(bottom - lower(t)), a + 1e-12, b - 1e-12)[0]
         for a, b in itertools.pairwise(borders)
     ]
-    np.testing.assert_allclose(hull[line.MASS, :count], np.cumsum(masses), rtol=1e-6)
-    assert total == hull[line.MASS, count - 1]
+    np.testing.assert_allclose(
+        hull[line.HULL.mass, :count], np.cumsum(masses), rtol=1e-6
+    )
+    assert total == hull[line.HULL.mass, count - 1]
 
 
 def test_tangents_above_the_energy_are_refused():
@@ -173,23 +177,32 @@ def test_tangents_above_the_energy_are_refused():
 
 
 def test_energies_that_are_not_convex_or_not_numbers_are_refused():
-    rng, hull = np.random.default_rng(3), np.empty(line.HULL_SHAPE)
-    interval = -2.0, 2.0, 0.0, 0.5
+    memory = np.empty(line.HULL_SHAPE), np.zeros(1, line.PausedDraw)[0]
+    rng, interval = np.random.default_rng(3), (-2.0, 2.0, 0.0, 0.5)
     bumpy = np.array([-2.0, 0.3, 0, 0, 0, 0, 1.0])
-    codes = {draw(bumpy, rng, hull, *interval, new_control()[0])[0] for _ in range(20)}
+    codes = {
+        draw(bumpy, rng, *memory, *interval, new_control()[0])[0] for _ in range(20)
+    }
     assert BOUND_VIOLATED in codes
     failed = np.array([np.nan, 0, 0, 0, 0, 0, 0])
-    assert draw(failed, rng, hull, *interval, new_control()[0])[0] == FUNCTION_FAILED
+    assert draw(failed, rng, *memory, *interval, new_control()[0])[0] == FUNCTION_FAILED
     improper = np.zeros(7)
-    assert draw(improper, rng, hull, -INF, 2.0, 0.0, 0.5, new_control()[0])[0] != OK
+    assert draw(improper, rng, *memory, -INF, 2.0, 0.0, 0.5, new_control()[0])[0] != OK
 
 
 @pytest.mark.parametrize("name", ["kink", "steep", "useless guess"])
 def test_compiled_equals_interpreted(name):
     numbers, interval, start = numbers_of(name)
-    hull = np.empty(line.HULL_SHAPE)
+    memory = np.empty(line.HULL_SHAPE), np.zeros(1, line.PausedDraw)[0]
     results = [
-        f(numbers, np.random.default_rng(5), hull, *interval, *start, new_control()[0])
+        f(
+            numbers,
+            np.random.default_rng(5),
+            *memory,
+            *interval,
+            *start,
+            new_control()[0],
+        )
         for f in (draw, interpreted(draw))
     ]
     np.testing.assert_allclose(*results, rtol=1e-12)

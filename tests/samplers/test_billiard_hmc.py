@@ -11,7 +11,7 @@ import dpsample as dps
 from dpsample.core.jit import kernel, pointer
 from dpsample.core.pauses import PAUSED
 from dpsample.samplers.adaptive import billiard, exits, mass_matrix
-from dpsample.samplers.chain import ACCEPTED, PreparedChain
+from dpsample.samplers.chain import COUNT, PreparedChain
 from dpsample.samplers.errors import OK
 from tests.support import sampler_mutants as mutants
 from tests.support.gibbs_cases import example
@@ -112,23 +112,23 @@ def pivot_of(domain, start):
 def launched(target, plan, seed):
     """State near the center with a random velocity."""
     rng = np.random.default_rng(seed)
-    start = target.problem.domain.interior_point(DIM)
+    start = target.domain.interior_point(DIM)
     state = billiard.init(target, plan, start)
-    state.scratch[0] = start
+    state.vectors[0] = start
     white = rng.standard_normal(plan.mass.whiten_rows(start).size)
-    state.scratch[1] = plan.mass.spread(white)
-    state.scratch[2] = state.memory
+    state.vectors[1] = plan.mass.spread(white)
+    state.vectors[2] = state.memory
     return state
 
 
 def energy_of_flight(plan, state):
     """Kinetic energy and that of the force, and their size."""
-    white = plan.mass.whiten_rows(state.scratch[1])
-    parts = 0.5 * white @ white, plan.force @ state.scratch[0]
+    white = plan.mass.whiten_rows(state.vectors[1])
+    parts = 0.5 * white @ white, plan.force @ state.vectors[0]
     if plan.is_harmonic:
-        offset = plan.mass.whiten_rows(state.scratch[0] - plan.pull)
+        offset = plan.mass.whiten_rows(state.vectors[0] - plan.pull)
         return parts[0] + 0.5 * offset @ offset, parts[0] + 0.5 * offset @ offset
-    return sum(parts), abs(parts[0]) + abs(plan.force) @ abs(state.scratch[0])
+    return sum(parts), abs(parts[0]) + abs(plan.force) @ abs(state.vectors[0])
 
 
 def fly(target, plan, state, duration):
@@ -145,7 +145,7 @@ def drift_of_energy(target, plan, seed, duration=12.0):
     before, size = energy_of_flight(plan, state)
     bounces = fly(target, plan, state, duration)
     after, _ = energy_of_flight(plan, state)
-    is_inside = target.problem.domain.contains(state.scratch[0])
+    is_inside = target.domain.contains(state.vectors[0])
     return abs(after - before) / size, bounces, is_inside
 
 
@@ -193,7 +193,7 @@ def test_times_of_rotations_add_up():
     fly(target, plan, whole, np.tan(1.2))
     for angle in (1.0, 1.4):
         fly(target, plan, parts, np.tan(0.5 * angle))
-    np.testing.assert_allclose(whole.scratch[:2], parts.scratch[:2], atol=1e-11)
+    np.testing.assert_allclose(whole.vectors[:2], parts.vectors[:2], atol=1e-11)
 
 
 @kernel
@@ -217,7 +217,7 @@ def rotated(target, plan, start, *, pauses=False):
     theta, velocity, angle = start
     state, parts = billiard.init(target, plan, theta), 1
     pieces, control = billiard.step_functions(target, plan), state.work.control
-    state.scratch[0], state.scratch[1] = theta, velocity
+    state.vectors[0], state.vectors[1] = theta, velocity
     state.workspace.trajectory["flight_left"] = np.tan(0.5 * angle)
     before = target.energy(theta) + 0.5 * velocity @ velocity
     while True:
@@ -229,7 +229,7 @@ def rotated(target, plan, start, *, pauses=False):
         parts += 1
     if code != OK:
         return -np.inf, None, parts
-    back = state.scratch[0].copy(), -state.scratch[1], angle
+    back = state.vectors[0].copy(), -state.vectors[1], angle
     after = target.energy(back[0]) + 0.5 * back[1] @ back[1]
     return -max(before, after), back, parts
 
@@ -310,7 +310,7 @@ def test_a_wrong_reflection_or_pull_loses_energy(name, bug):
 
 def way_back(target, plan, state, opening=0.5, size=0.25, leaps=8):
     """Largest error of place and velocity after a trajectory there and back."""
-    start, velocity = state.scratch[0].copy(), state.scratch[1].copy()
+    start, velocity = state.vectors[0].copy(), state.vectors[1].copy()
     head = (
         target.numbers,
         billiard.step_functions(target, plan),
@@ -322,8 +322,8 @@ def way_back(target, plan, state, opening=0.5, size=0.25, leaps=8):
     # The first kick of a leap after none is a half kick, which a bug may add to.
     for _ in range(2):
         assert travel(*head, opening - 0.5) == OK
-        state.scratch[1] *= -1.0
-    errors = state.scratch[0] - start, state.scratch[1] - velocity
+        state.vectors[1] *= -1.0
+    errors = state.vectors[0] - start, state.vectors[1] - velocity
     return max(abs(errors[0]).max(), abs(errors[1]).max() / abs(velocity).max())
 
 
@@ -350,21 +350,21 @@ def test_a_forgotten_half_kick_loses_the_way_back(name):
 
 def determinant(target, plan, seed, damping=1.0):
     """Determinant of the map from place and velocity to those after a trajectory."""
-    domain = target.problem.domain
+    domain = target.domain
     basis = np.eye(DIM) if domain.affine_dim(DIM) == DIM else zero_sum(DIM)
     origin = launched(target, plan, seed)
-    start = np.concatenate((origin.scratch[0], origin.scratch[1]))
+    start = np.concatenate((origin.vectors[0], origin.vectors[1]))
     state, columns = billiard.init(target, plan, origin.position), []
     head = target.numbers, billiard.step_functions(target, plan), plan, state, 0.25, 5
     directions = np.kron(np.eye(2), basis).T
     for direction in directions:
         ends = []
         for width in (1e-6, -1e-6):
-            state.scratch[0], state.scratch[1] = np.split(start + width * direction, 2)
-            slopes = target.gradient(state.scratch[0])
-            state.scratch[2] = slopes
+            state.vectors[0], state.vectors[1] = np.split(start + width * direction, 2)
+            slopes = target.gradient(state.vectors[0])
+            state.vectors[2] = slopes
             assert travel(*head, 0.0) == OK
-            ends.append(np.concatenate((state.scratch[0], damping * state.scratch[1])))
+            ends.append(np.concatenate((state.vectors[0], damping * state.vectors[1])))
         columns.append(directions @ (ends[0] - ends[1]) / 2e-6)
     return abs(np.linalg.det(np.array(columns)))
 
@@ -559,7 +559,7 @@ def test_errors_off_the_hull_do_not_add_up(name):
         pieces = billiard.step_functions(target, option)
         given = target.numbers, pieces, option, state, rng, 1, *rows
         assert billiard.run(*given) == (OK, 5)
-        assert state.counts[ACCEPTED] > 0
+        assert state.counts[COUNT.accepted] > 0
         errors.append(abs(normal @ (state.position - start)))
     assert errors[0] < 1e-14
     assert errors[1] > 1e-10  # a plan that knows no normals keeps the error

@@ -100,11 +100,11 @@ def tries(mean, reach, count, rng):
         True, 0.0, 0.0, 1.0, False, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, reach, 1, 1,
         np.zeros(dim),
     )  # fmt: skip
-    vectors, out = np.zeros((fixed_passes.NUM_VECTORS, dim)), np.empty(dim)
+    vectors, out = np.zeros((len(fixed_passes.ROW), dim)), np.empty(dim)
     points, paid = np.empty((count, dim)), np.empty(count)
     masks = np.array([0, -1])
     for i in range(count):
-        vectors[fixed_passes.MEAN], vectors[fixed_passes.NOISE] = (
+        vectors[fixed_passes.ROW.mean], vectors[fixed_passes.ROW.noise] = (
             mean,
             rng.normal(size=dim),
         )
@@ -248,7 +248,7 @@ def test_a_plan_has_the_fewest_tries_and_proves_its_error():
     )
     assert bound <= 0.9 * GAMMA
     assert timed.new_plan(terms, plan.work + 5).work == plan.work + 5
-    with pytest.raises(ValueError, match=f"work must be >= {plan.work} passes"):
+    with pytest.raises(ValueError, match=f"num_passes must be >= {plan.work} passes"):
         timed.new_plan(terms, plan.work - 1)
 
 

@@ -53,7 +53,7 @@ def test_draws_stay_inside_and_report_their_energy(name):
     target = TARGETS[name]
     prepared = prepared_for(target)
     draws, stats = draw(prepared, prepared.init(), np.random.default_rng(2), 1500)
-    assert all(target.problem.domain.contains(theta) for theta in draws)
+    assert all(target.domain.contains(theta) for theta in draws)
     energies = [target.energy(theta) for theta in draws[::50]]
     np.testing.assert_allclose(stats[::50, 0], energies, rtol=1e-9, atol=1e-9)
     assert len(np.unique(draws[:, 0])) > 700  # on the simplex some pairs miss it
@@ -101,7 +101,10 @@ def test_chords_from_slacks_are_those_of_the_polytope(name):
     polytope = POLYTOPES[name]
     problem = target(L.Linear(), polytope, 4)
     room = slacks.make_body(problem, np.zeros(4), np.ones(4))
-    assert room.kind == {"dense": slacks.FACETS, "sparse": slacks.SPARSE_FACETS}[name]
+    assert (
+        room.kind
+        == {"dense": slacks.KIND.facets, "sparse": slacks.KIND.sparse_facets}[name]
+    )
     rng = np.random.default_rng(6)
     theta, room_left = polytope.interior_point(4), np.empty(len(room.limits))
     slacks.refresh(room, theta, room_left)
@@ -174,8 +177,8 @@ def test_kinks_and_adaptive_rejection_see_the_same_conditional():
     )
     low, high = -state.position[0], state.position[2]
     weight = chosen.k / numbers.data.num_records
-    count, slope = coordinate_moves.collect_kinks(
-        plan, weight, here, rates, response, low, high, state.workspace.kinks
+    count, slope = coordinate_moves.collect_breakpoints(
+        plan, weight, here, rates, response, low, high, state.workspace.breakpoints
     )
     extra, curvature = coordinate_moves.regularizer_line(numbers, state.position, 0, 2)
     strength = chosen.k * chosen.mu
@@ -183,7 +186,7 @@ def test_kinks_and_adaptive_rejection_see_the_same_conditional():
     direction = np.array([1.0, 0.0, -1.0, 0.0])
     energies = [chosen.energy(state.position + t * direction) for t in points]
     found = (slope + strength * extra) * points + 0.5 * strength * curvature * points**2
-    for kink, rise in state.workspace.kinks[:2, :count].T:
+    for kink, rise in state.workspace.breakpoints[:2, :count].T:
         found += rise * np.maximum(points - kink, 0.0)
     np.testing.assert_allclose(np.diff(found), np.diff(energies), rtol=1e-9, atol=1e-11)
 
@@ -260,7 +263,7 @@ def test_steep_energies_keep_the_law_of_the_distance_from_the_wall(name, k):
     target, slope = steep(STEEP[name], k)
     prepared = prepared_for(target)
     draws, _ = draw(prepared, prepared.init(), np.random.default_rng(6), 4000)
-    assert all(target.problem.domain.contains(theta) for theta in draws)
+    assert all(target.domain.contains(theta) for theta in draws)
     if "ball" in name:
         draws = draws[::8] - STEEP[name].default_center(2)
         distances = (0.5 * k * (1.0 - np.linalg.norm(draws, axis=1)))[:, None]

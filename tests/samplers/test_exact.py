@@ -5,7 +5,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.samplers import Exact, SamplingError
-from dpsample.samplers.chain import ACCEPTED, PROPOSALS, VALUES
+from dpsample.samplers.chain import COUNT
 from dpsample.samplers.exact import exact, grid_cells
 from tests.support.exact_runs import prepare, run, three_dimensions
 from tests.support.gibbs_cases import example
@@ -46,9 +46,9 @@ def test_draws_have_the_law(name):
     assert case.inside(draws).all()
     np.testing.assert_allclose(stats[:, 0], case.energy(draws), rtol=1e-9, atol=1e-9)
     assert law_margin(case, draws) <= 1.0
-    assert counts[ACCEPTED] == 8000
-    assert counts[ACCEPTED] >= 0.9 * counts[PROPOSALS]
-    assert counts[VALUES] <= counts[PROPOSALS]
+    assert counts[COUNT.accepted] == 8000
+    assert counts[COUNT.accepted] >= 0.9 * counts[COUNT.proposals]
+    assert counts[COUNT.values] <= counts[COUNT.proposals]
     assert prepared.num_warmup == 0
 
 
@@ -105,7 +105,7 @@ def points_in(target, rng, count):
     found = dps.samplers.gaussian_fit.fit(target)
     wide = rng.standard_normal((count, found.factor.shape[1])) * 4.0
     points = found.center + wide @ found.factor.T
-    return np.array([target.problem.domain.project(x) for x in points])
+    return np.array([target.domain.project(x) for x in points])
 
 
 @one_in(5)
@@ -131,8 +131,8 @@ def test_one_cell_holds_a_point_and_its_tangent_is_below_the_energy(name):
 def test_half_of_the_proposals_are_accepted_in_three_dimensions(name):
     target = BODIES[name]
     draws, _, counts = run(prepare(target), 5, 2000)
-    assert all(map(target.problem.domain.contains, draws))
-    assert counts[ACCEPTED] >= 0.5 * counts[PROPOSALS]
+    assert all(map(target.domain.contains, draws))
+    assert counts[COUNT.accepted] >= 0.5 * counts[COUNT.proposals]
 
 
 def energies(target, points):
@@ -147,7 +147,7 @@ def energies(target, points):
     if isinstance(target.regularizer, R.Entropy):
         penalty = (points * np.log(points)).sum(axis=1)
     else:
-        center = target.problem.domain.default_center(target.dim)
+        center = target.domain.default_center(target.dim)
         penalty = 0.5 * ((points - center) ** 2).sum(axis=1)
     return target.k * (formula(margins).mean(axis=1) + target.mu * penalty)
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
-from dpsample.samplers.chain import ACCEPTED, PROPOSALS, VALUES
+from dpsample.samplers.chain import COUNT
 from tests.support.exact_runs import prepare, run
 from tests.support.gibbs_cases import example
 from tests.support.statistics import (
@@ -33,8 +33,8 @@ LINEAR = {
 def test_linear_losses_give_a_restricted_gaussian(name):
     case = example(L.Linear(), LINEAR[name], dim=5, k=5.0, mu=0.5)
     draws, stats, counts = run(prepare(case.target), 2, 20_000)
-    assert counts[VALUES] == 0
-    assert counts[ACCEPTED] == counts[PROPOSALS]
+    assert counts[COUNT.values] == 0
+    assert counts[COUNT.accepted] == counts[COUNT.proposals]
     np.testing.assert_allclose(stats[:, 0], case.energy(draws), rtol=1e-10, atol=1e-10)
     mean = case.center + (case.response @ case.rows) / len(case.rows) / case.mu
     rng = np.random.default_rng(3)
@@ -103,7 +103,7 @@ def test_without_weight_a_ball_gives_an_exponential_law(dim, k):
     problem = dps.Problem(axis[None], [-1.0], loss=L.Linear(), domain=domain, **row)
     target = dps.Gibbs(problem, k=k, mu=0.0)
     draws, stats, counts = run(prepare(target), 2, 4_000)
-    assert counts[ACCEPTED] == counts[PROPOSALS]
+    assert counts[COUNT.accepted] == counts[COUNT.proposals]
     assert stats[-1, 0] == pytest.approx(target.energy(draws[-1]), rel=1e-9, abs=1e-9)
     sign = np.sign(target.energy(center + axis) - target.energy(center))
     along = sign * (draws - center) @ axis

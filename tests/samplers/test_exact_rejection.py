@@ -20,8 +20,8 @@ from dpsample.samplers.localized.exact_rejection import (
 from dpsample.samplers.localized.prepared import Localization
 from dpsample.samplers.localized.region import slack_share
 from dpsample.targets.grid import PublicGrid
-from tests.samplers.test_localized_law import PLANE
 from tests.support.exact_energies import HOSTILE, REAL, Hostile
+from tests.support.planes import PLANE
 from tests.support.replicates import law_margin
 from tests.support.statistics import assert_rejected
 from tests.support.tiers import one_in, usual

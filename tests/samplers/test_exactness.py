@@ -12,7 +12,7 @@ from dpsample.core.jit import kernel, pointer
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.proximal import alternation, envelope_draws, metric
 from dpsample.samplers.proximal.proximal import ProximalSetting
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, law_margin, replicate
 from tests.support.statistics import assert_rejected
@@ -213,8 +213,10 @@ def test_the_gap_lies_between_zero_and_its_ceiling(name):
         work, scratch = case.target.new_work(), np.empty(case.dim)
         gradient = np.empty(case.dim)
         for w, x in zip(points, others, strict=True):
-            u_w = gibbs.energy_gradient(numbers, case.target.pieces, w, work, gradient)
-            u_x = gibbs.energy(numbers, case.target.pieces, x, work)
+            u_w = gibbs_target.energy_gradient(
+                numbers, case.target.pieces, w, work, gradient
+            )
+            u_x = gibbs_target.energy(numbers, case.target.pieces, x, work)
             gap, slack = alternation.gap_and_slack(
                 plan, u_x, u_w, gradient, x - w, scratch
             )

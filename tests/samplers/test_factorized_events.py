@@ -72,7 +72,7 @@ def drastic(chain, seed):
     for trial in range(2000):
         rng = np.random.default_rng([seed, trial])
         start = chain.plan.anchor + 2.5 * chain.plan.factor @ rng.standard_normal(2)
-        if not chain.target.problem.domain.contains(start):
+        if not chain.target.domain.contains(start):
             continue
         _, _, _, end = moved(chain, start, np.random.default_rng(trial))
         if abs(penalties(chain, start, end).sum() - 0.6) < 0.4:

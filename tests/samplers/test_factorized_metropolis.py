@@ -5,7 +5,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.samplers import FactorizedMetropolis, SamplingError
-from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, RECORDS
+from dpsample.samplers.chain import COUNT, NUM_STATS
 from tests.support.factorized_cases import (
     CASES,
     log_acceptance,
@@ -19,7 +19,7 @@ from tests.support.statistics import assert_rejected
 from tests.support.tiers import one_in, slow, usual
 
 L, D = dps.losses, dps.domains
-COUNT = 4_500
+NUM_DRAWS = 4_500
 
 
 @one_in(2)
@@ -67,7 +67,7 @@ def one_step(chain, starts, rng):
 def test_one_step_keeps_the_target(name, is_sparse, step):
     case, chain = CASES[name], prepared(name, is_sparse, step)
     rng = np.random.default_rng(11)
-    assert law_margin(case, one_step(chain, case.exact(rng, COUNT), rng)) <= 1.0
+    assert law_margin(case, one_step(chain, case.exact(rng, NUM_DRAWS), rng)) <= 1.0
 
 
 @pytest.mark.parametrize("name", ["plane"])
@@ -76,7 +76,7 @@ def test_a_chain_without_its_remainders_is_seen(name):
     plan = chain.plan
     bare = plan._replace(channel_weights=0.0 * plan.channel_weights, slope=np.empty(0))
     rng = np.random.default_rng(12)
-    ends = one_step(replaced(chain, bare), case.exact(rng, COUNT), rng)
+    ends = one_step(replaced(chain, bare), case.exact(rng, NUM_DRAWS), rng)
     assert_rejected(law_margin(case, ends))
 
 
@@ -110,10 +110,10 @@ def test_few_records_are_read_and_all_are_counted():
     state, stats = chain.init(), np.empty((2000, NUM_STATS))
     chain.runner()(state, np.random.default_rng(1), np.empty((2000, 2)), stats)
     counts = state.counts
-    assert 0 < counts[RECORDS] < 2000
-    assert counts[RECORDS] == stats[:, 4].sum()
-    assert counts[PROPOSALS] == 2000
-    assert counts[ACCEPTED] > 1900
+    assert 0 < counts[COUNT.records] < 2000
+    assert counts[COUNT.records] == stats[:, 4].sum()
+    assert counts[COUNT.proposals] == 2000
+    assert counts[COUNT.accepted] > 1900
     assert np.isnan(stats[:, 0]).all()
 
 
@@ -126,8 +126,8 @@ def test_a_quadratic_energy_needs_no_record():
         state, np.random.default_rng(1), np.empty((50, 2)), np.empty((50, NUM_STATS))
     )
     assert chain.plan.step == 1.0
-    assert state.counts[RECORDS] == 0
-    assert state.counts[ACCEPTED] == 50
+    assert state.counts[COUNT.records] == 0
+    assert state.counts[COUNT.accepted] == 50
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
@@ -150,7 +150,7 @@ def test_far_starts_cost_one_pass_at_most():
     chain.runner()(
         state, np.random.default_rng(1), np.empty((3, 2)), np.empty((3, NUM_STATS))
     )
-    assert state.counts[RECORDS] <= 3 * 12
+    assert state.counts[COUNT.records] <= 3 * 12
 
 
 def test_refusals_name_a_way_out():

@@ -61,12 +61,12 @@ def test_with_many_records_the_fit_is_within_ten_percent(loss):
 def test_factor_and_whiten_are_inverse_and_the_center_is_inside(domain, loss):
     target = grid_case(domain, loss).target
     found = gaussian_fit.fit(target)
-    rank = target.problem.domain.affine_dim(target.dim)
+    rank = target.domain.affine_dim(target.dim)
     assert found.factor.shape == (target.dim, rank)
     assert found.whiten.shape == (rank, target.dim)
     assert found.factor.flags.c_contiguous and found.whiten.flags.c_contiguous
     np.testing.assert_allclose(found.whiten @ found.factor, np.eye(rank), atol=1e-8)
-    assert target.problem.domain.contains(found.center)
+    assert target.domain.contains(found.center)
     assert 0.0 <= found.share_inside <= 1.0
     if domain == "simplex":
         np.testing.assert_allclose(found.factor.sum(0), 0.0, atol=1e-9)

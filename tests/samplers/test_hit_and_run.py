@@ -44,7 +44,7 @@ def test_energy_and_slope_along_a_line_are_those_of_the_target(name):
     state, rng = prepared.init(), np.random.default_rng(1)
     hit_and_run.synchronize(target.numbers, state)
     hit_and_run.choose_direction(prepared.plan, state, rng)
-    data, direction = target.numbers.data, state.scratch[1]
+    data, direction = target.numbers.data, state.vectors[1]
     line.rates_of(data, direction, state.workspace.rates)
     is_quadratic, penalty = prepared.plan.is_quadratic, (0.0, 0.0, 0.0)
     if is_quadratic == 1:
@@ -59,7 +59,7 @@ def test_energy_and_slope_along_a_line_are_those_of_the_target(name):
         is_quadratic,
         penalty,
     )
-    low, high = target.problem.domain.chord(state.position, along.direction)
+    low, high = target.domain.chord(state.position, along.direction)
     low, high = max(low, -1.0), min(high, 1.0)
     for share in (0.1, 0.4, 0.8):
         t = low + share * (high - low)
@@ -76,7 +76,7 @@ def test_draws_stay_inside_and_report_their_energy(name):
     target = TARGETS[name]
     prepared = prepared_for(target)
     draws, stats = draw(prepared, prepared.init(), np.random.default_rng(2), 1500)
-    assert all(target.problem.domain.contains(theta) for theta in draws)
+    assert all(target.domain.contains(theta) for theta in draws)
     energies = [target.energy(theta) for theta in draws[::50]]
     np.testing.assert_allclose(stats[::50, 0], energies, rtol=1e-9, atol=1e-9)
     assert len(np.unique(draws[:, 0])) > 1400
@@ -140,7 +140,7 @@ def test_directions_on_the_simplex_sum_to_zero():
     state, rng = prepared.init(), np.random.default_rng(9)
     for _ in range(50):
         hit_and_run.choose_direction(prepared.plan, state, rng)
-        direction = state.scratch[1]
+        direction = state.vectors[1]
         assert abs(direction.sum()) <= 1e-15 * np.abs(direction).sum()
 
 

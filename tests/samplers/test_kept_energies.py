@@ -30,7 +30,7 @@ CASES = {
 
 def half_a_move(numbers, pieces, state, t):
     """Move half as far, as if rounding errors were large."""
-    state.position[:] += 0.5 * t * state.scratch[1]
+    state.position[:] += 0.5 * t * state.vectors[1]
     return 0.5 * t
 
 
@@ -67,7 +67,7 @@ def test_the_energy_is_that_of_the_point_that_is_kept(name, case, monkeypatch):
     if name == "coordinates":
         interpret(coordinate_hit_and_run, monkeypatch)
         interpret(coordinate_moves, monkeypatch)
-        plan = plan._replace(body=plan.body._replace(kind=slacks.CHORD))
+        plan = plan._replace(body=plan.body._replace(kind=slacks.KIND.chord))
     rng = np.random.default_rng(1)
     for _ in range(3):
         code = step(given.numbers, given.pieces, plan, state, rng)

@@ -8,7 +8,7 @@ from scipy import sparse, stats
 
 import dpsample as dps
 from dpsample.samplers import LaplaceIndependence
-from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, RECORDS, VALUES
+from dpsample.samplers.chain import COUNT, NUM_STATS
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.metropolis import laplace_independence as module
 from dpsample.samplers.metropolis.laplace_independence import (
@@ -31,7 +31,7 @@ CASES = {
     ),
     "p = 1.5, box": example(L.Hinge(), D.Box(-0.5, 1.0), p=1.5),
 }
-COUNT = 3000
+NUM_DRAWS = 3000
 
 
 @cache
@@ -124,7 +124,7 @@ def test_weights_are_the_density_over_the_proposal(name, tail):
 def test_one_step_keeps_the_target(name, tail):
     case, chain = CASES[name], prepared(name, batch=4, tail=tail)
     rng = np.random.default_rng(11)
-    ends = one_step(chain, case.exact(rng, COUNT), rng)
+    ends = one_step(chain, case.exact(rng, NUM_DRAWS), rng)
     assert law_margin(case, ends) <= 1.0
 
 
@@ -135,7 +135,7 @@ def test_a_wrong_weight_is_seen(name):
     # Weights of positions and of proposals that disagree about the covariance.
     wrong = chain.plan._replace(whiten=0.5 * chain.plan.whiten)
     chain = LaplaceIndependence(batch=4)._build(case.target, wrong)
-    assert_rejected(law_margin(case, one_step(chain, case.exact(rng, COUNT), rng)))
+    assert_rejected(law_margin(case, one_step(chain, case.exact(rng, NUM_DRAWS), rng)))
 
 
 @pytest.mark.parametrize("tail", [np.inf, 3.0])
@@ -178,11 +178,11 @@ def test_counts_are_exact():
     chain.runner()(state, np.random.default_rng(4), draws, np.empty((500, NUM_STATS)))
     counts = state.counts
     moves = np.count_nonzero(np.any(np.diff(draws, axis=0) != 0.0, axis=1))
-    assert counts[PROPOSALS] == 500
-    assert abs(int(counts[ACCEPTED]) - moves) <= 1
-    assert counts[RECORDS] == counts[VALUES] * len(case.rows)
+    assert counts[COUNT.proposals] == 500
+    assert abs(int(counts[COUNT.accepted]) - moves) <= 1
+    assert counts[COUNT.records] == counts[COUNT.values] * len(case.rows)
     # Proposals outside the domain are not weighed; those ahead already are.
-    assert counts[VALUES] <= 500 + 16
+    assert counts[COUNT.values] <= 500 + 16
 
 
 def test_moves_of_the_simplex_stay_in_its_hull():

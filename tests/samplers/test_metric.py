@@ -11,7 +11,7 @@ from scipy.stats import expon, gamma, norm
 import dpsample as dps
 from dpsample.samplers.gaussian_fit import minimize
 from dpsample.samplers.proximal import envelope_draws, metric
-from dpsample.samplers.proximal.alternation import NUM_ROWS, Support
+from dpsample.samplers.proximal.alternation import ROW, Support
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES, TRIANGLE
 from tests.support.replicates import replicate
@@ -43,7 +43,7 @@ def test_a_mean_far_behind_a_halfspace_leaves_draws_their_law(far):
     support.normal[:] = normal
     support.status["offset"], support.status["has_halfspace"] = 0.5, True
     arguments = 0, 0, Envelope(factor, 1.0), mean, support
-    scratch, rng = np.empty((NUM_ROWS, 3)), np.random.default_rng(3)
+    scratch, rng = np.empty((len(ROW), 3)), np.random.default_rng(3)
     draws = np.empty((4000, 3))
     for out in draws:
         envelope_draws.draw_in_halfspace(*arguments, scratch, rng, out)

@@ -5,7 +5,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.samplers import MirrorLangevin
-from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS
+from dpsample.samplers.chain import COUNT, NUM_STATS
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import TRIANGLE, TWO_DIMENSIONS
 from tests.support.replicates import law_margin
@@ -32,7 +32,7 @@ def walk(prepared, starts, seed):
     draws = np.empty((NUM_STEPS, starts.shape[1]))
     stats = np.empty((NUM_STEPS, NUM_STATS))
     target, counts = prepared.target, 0
-    contains = target.problem.domain.contains
+    contains = target.domain.contains
     for i, start in enumerate(starts):
         state = prepared.init_fn(target, plan, start)
         code, _ = prepared.run(
@@ -42,7 +42,7 @@ def walk(prepared, starts, seed):
         assert contains(draws[-1])
         last[i] = draws[-1]
         counts = counts + state.counts
-    return last, counts[ACCEPTED] / counts[PROPOSALS]
+    return last, counts[COUNT.accepted] / counts[COUNT.proposals]
 
 
 SLOW = ("absolute on a box", "nuclear")
@@ -159,7 +159,7 @@ def test_many_dimensions_on_a_box_mix():
     draws, stats = np.empty((5000, 20)), np.empty((5000, NUM_STATS))
     state = prepared.init()
     prepared.runner()(state, np.random.default_rng(2), draws, stats)
-    assert 0.4 < state.counts[ACCEPTED] / state.counts[PROPOSALS] < 0.75
+    assert 0.4 < state.counts[COUNT.accepted] / state.counts[COUNT.proposals] < 0.75
     assert (case.inside(draws)).all()
     assert stats[-1, 0] == pytest.approx(case.energy(draws[-1:])[0])
 

@@ -8,7 +8,7 @@ from dpsample.samplers.metropolis import mirror_langevin as maps
 
 DIM = 4
 BLANK = maps.Map(
-    geometry=maps.POWER,
+    geometry=maps.GEOMETRY.power,
     weight=np.array([0.5, 2.0, 1.0, 3.0]),
     center=np.array([0.3, -1.0, 0.0, 2.0]),
     lower=np.array([-1.0, 0.0, 2.0, -5.0]),
@@ -18,9 +18,9 @@ BLANK = maps.Map(
 )
 UNIFORM = np.full(DIM, 0.7)
 MAPS = {
-    "box": BLANK._replace(geometry=maps.BOX),
-    "ball": BLANK._replace(geometry=maps.BALL, weight=UNIFORM),
-    "simplex": BLANK._replace(geometry=maps.SIMPLEX, weight=UNIFORM),
+    "box": BLANK._replace(geometry=maps.GEOMETRY.box),
+    "ball": BLANK._replace(geometry=maps.GEOMETRY.ball, weight=UNIFORM),
+    "simplex": BLANK._replace(geometry=maps.GEOMETRY.simplex, weight=UNIFORM),
     "power 1.3": BLANK,
     "power 2": BLANK._replace(p=2.0),
 }
@@ -28,13 +28,13 @@ MAPS = {
 
 def potential(mirror, x):
     """The function phi of the table, in NumPy."""
-    if mirror.geometry == maps.BOX:
+    if mirror.geometry == maps.GEOMETRY.box:
         logs = np.log(x - mirror.lower) + np.log(mirror.upper - x)
         return -mirror.weight @ logs
-    if mirror.geometry == maps.BALL:
+    if mirror.geometry == maps.GEOMETRY.ball:
         square = ((x - mirror.center) ** 2).sum()
         return -mirror.weight[0] * np.log(mirror.radius**2 - square)
-    if mirror.geometry == maps.SIMPLEX:
+    if mirror.geometry == maps.GEOMETRY.simplex:
         return mirror.weight[0] * (x * np.log(x)).sum()
     u = (x - mirror.center) / mirror.weight
     return ((u * u + 1.0) ** (0.5 * mirror.p)).sum() / (mirror.p * (mirror.p - 1.0))
@@ -42,20 +42,20 @@ def potential(mirror, x):
 
 def inside(mirror, rng):
     """Random point strictly inside."""
-    if mirror.geometry == maps.BOX:
+    if mirror.geometry == maps.GEOMETRY.box:
         share = 0.05 + 0.9 * rng.random(DIM)
         return mirror.lower + share * (mirror.upper - mirror.lower)
-    if mirror.geometry == maps.BALL:
+    if mirror.geometry == maps.GEOMETRY.ball:
         z = rng.standard_normal(DIM)
         return mirror.center + 0.95 * rng.random() * mirror.radius * z / np.sqrt(z @ z)
-    if mirror.geometry == maps.SIMPLEX:
+    if mirror.geometry == maps.GEOMETRY.simplex:
         return rng.dirichlet(np.ones(DIM))
     return mirror.center + 3.0 * mirror.weight * rng.standard_normal(DIM)
 
 
 def directions(mirror):
     """Moves of the coordinates of a map, one in each row."""
-    if mirror.geometry == maps.SIMPLEX:
+    if mirror.geometry == maps.GEOMETRY.simplex:
         return np.hstack([np.eye(DIM - 1), -np.ones((DIM - 1, 1))])
     return np.eye(DIM)
 
@@ -64,9 +64,9 @@ def hessian(mirror, x):
     """Second derivatives along the coordinates, by differences of the gradient."""
     rows = directions(mirror)
     size, step = len(rows), 1e-5 * np.ones(len(rows))
-    if mirror.geometry == maps.BOX:
+    if mirror.geometry == maps.GEOMETRY.box:
         step = 1e-5 * (mirror.upper - mirror.lower)
-    if mirror.geometry == maps.SIMPLEX:
+    if mirror.geometry == maps.GEOMETRY.simplex:
         step = 1e-4 * x.min() * np.ones(size)
     columns = []
     for move, h in zip(rows, step, strict=True):
@@ -88,7 +88,7 @@ def test_the_gradient_is_that_of_the_potential(mirror):
         x, found = inside(mirror, rng), np.empty(DIM)
         assert maps.map_to_dual(mirror, x, found)
         for j, move in enumerate(directions(mirror)):
-            h = 1e-6 * (1.0 if mirror.geometry != maps.SIMPLEX else x.min())
+            h = 1e-6 * (1.0 if mirror.geometry != maps.GEOMETRY.simplex else x.min())
             rise = potential(mirror, x + h * move) - potential(mirror, x - h * move)
             assert rise / (2.0 * h) == pytest.approx(found[j], rel=1e-4, abs=1e-4)
 
@@ -112,7 +112,7 @@ def test_curvature_agrees_with_differences_of_the_gradient(mirror):
         form = v[:size] @ np.linalg.solve(matrix, v[:size])
         assert maps.squared_dual_norm(mirror, x, v) == pytest.approx(form, rel=1e-4)
         log_det = np.linalg.slogdet(matrix)[1]
-        if mirror.geometry == maps.SIMPLEX:
+        if mirror.geometry == maps.GEOMETRY.simplex:
             log_det += np.log(mirror.weight[0])  # the constant that it leaves out
         assert maps.log_det(mirror, x) == pytest.approx(log_det, rel=1e-4, abs=1e-3)
 
@@ -144,9 +144,11 @@ def test_the_root_of_the_power_map_holds_at_all_sizes(p):
 
 def test_boundary_and_infinite_duals_are_outside():
     scratch = np.empty(2)
-    box = BLANK._replace(geometry=maps.BOX, lower=np.zeros(2), upper=np.ones(2))
-    ball = BLANK._replace(geometry=maps.BALL, center=np.zeros(2), radius=1.0)
-    simplex = BLANK._replace(geometry=maps.SIMPLEX)
+    box = BLANK._replace(
+        geometry=maps.GEOMETRY.box, lower=np.zeros(2), upper=np.ones(2)
+    )
+    ball = BLANK._replace(geometry=maps.GEOMETRY.ball, center=np.zeros(2), radius=1.0)
+    simplex = BLANK._replace(geometry=maps.GEOMETRY.simplex)
     for mirror, x in ((box, [0.0, 0.5]), (ball, [0.0, 1.0]), (simplex, [1.0, 0.0])):
         assert not maps.map_to_dual(mirror, np.array(x), scratch)
         for y in ([np.inf, 1.0], [np.inf, -np.inf], [np.nan, 0.0]):
@@ -171,10 +173,10 @@ def test_the_acceptance_ratio_is_that_of_the_formula(mirror):
     plan, scratch = mirror_langevin.MirrorPlan(0.3, mirror), np.empty((2, DIM))
     for _ in range(10):
         x, y = inside(mirror, rng), inside(mirror, rng)
-        if mirror.geometry == maps.BALL:
+        if mirror.geometry == maps.GEOMETRY.ball:
             y = mirror.center + 0.5 * (y - mirror.center)
         slopes = rng.standard_normal((2, DIM))
-        if mirror.geometry == maps.SIMPLEX:
+        if mirror.geometry == maps.GEOMETRY.simplex:
             slopes[:, -1] = 0.0
         ratio, expected = 0.0, 0.0
         for origin, theta, slope, sign in ((y, x, slopes[0], 1), (x, y, slopes[1], -1)):

@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers.chain import (
-    ACCEPTANCE,
-    ENERGY,
-    NUM_GRADIENTS,
-    NUM_RECORDS,
-    NUM_STATS,
-    NUM_VALUES,
-)
+from dpsample.samplers.chain import NUM_STATS, STAT
 from dpsample.samplers.proximal import alternation, metric, proximal
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, replicate
 from tests.support.tiers import one_in, usual
@@ -32,16 +25,16 @@ class Envelope:
         self.case, self.option, self.plan = case, option, plan
         self.numbers, self.work = option.numbers(case.target), case.target.new_work()
         w, gradient, mean = (np.empty(case.dim) for _ in range(3))
-        gibbs.project(self.numbers, case.target.pieces, y, w)
+        gibbs_target.project(self.numbers, case.target.pieces, y, w)
         args = (self.numbers, case.target.pieces, w, self.work)
-        self.u_w = gibbs.energy_gradient(*args, gradient)
+        self.u_w = gibbs_target.energy_gradient(*args, gradient)
         alternation.set_envelope_mean(plan, y, w, gradient, mean)
         self.w, self.gradient, self.mean = w, gradient, mean
 
     def log_density(self, x):
         """Log of proposal density times acceptance ratio, up to a constant."""
         away, plan, scratch = x - self.mean, self.plan, np.empty(self.case.dim)
-        u_x = gibbs.energy(self.numbers, self.case.target.pieces, x, self.work)
+        u_x = gibbs_target.energy(self.numbers, self.case.target.pieces, x, self.work)
         gap, _ = alternation.gap_and_slack(
             plan, u_x, self.u_w, self.gradient, x - self.w, scratch
         )
@@ -232,8 +225,8 @@ def test_energies_belong_to_their_draws(name):
     state = prepared.init()
     rows, stats = drawn(prepared.runner(), state, 50, seed=4)
     energies = case.energy(rows)
-    np.testing.assert_allclose(stats[:, ENERGY], energies, rtol=1e-10, atol=1e-10)
-    assert state.energy[0] == stats[-1, ENERGY]
+    np.testing.assert_allclose(stats[:, STAT.energy], energies, rtol=1e-10, atol=1e-10)
+    assert state.energy[0] == stats[-1, STAT.energy]
 
 
 @one_in(4)
@@ -246,11 +239,13 @@ def test_statistics_are_differences_of_the_counts(name):
     counts = prepared.counts(state)
     assert counts["accepted"] == 50
     assert 50 <= counts["inside"] <= counts["proposals"]
-    assert (1.0 / stats[:, ACCEPTANCE]).sum() == pytest.approx(counts["proposals"])
+    assert (1.0 / stats[:, STAT.acceptance_rate]).sum() == pytest.approx(
+        counts["proposals"]
+    )
     for column, word in (
-        (NUM_VALUES, "values"),
-        (NUM_GRADIENTS, "gradients"),
-        (NUM_RECORDS, "records"),
+        (STAT.num_values, "values"),
+        (STAT.num_gradients, "gradients"),
+        (STAT.num_records, "records"),
     ):
         assert stats[:, column].sum() == counts[word]
     passes = counts["values"] + counts["gradients"]
@@ -264,7 +259,7 @@ def test_the_squeeze_saves_passes_and_moves_no_draw():
     rows, _ = drawn(prepared.runner(), plain, 200, seed=4)
     same, stats = drawn(prepared.runner(squeeze=True), squeezed, 200, seed=4)
     np.testing.assert_array_equal(rows, same)
-    assert np.isnan(stats[:, ENERGY]).any()
+    assert np.isnan(stats[:, STAT.energy]).any()
     assert prepared.counts(squeezed)["values"] < prepared.counts(plain)["values"]
 
 

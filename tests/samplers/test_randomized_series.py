@@ -7,7 +7,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.core.jit import entry
-from dpsample.samplers.chain import ACCEPTED, NUM_STATS, RECORDS
+from dpsample.samplers.chain import COUNT, NUM_STATS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK
 from dpsample.samplers.subsampled import randomized_series
 from dpsample.samplers.subsampled.randomized_series import (
@@ -69,7 +69,7 @@ def estimates(chain, count, rng):
     compiled = entry(estimate_ratio, *fixed)
     pairs = [compiled(*fixed) for _ in range(count)]
     assert all(code == OK for code, _ in pairs)
-    return np.array([rho for _, rho in pairs]), int(state.counts[RECORDS])
+    return np.array([rho for _, rho in pairs]), int(state.counts[COUNT.records])
 
 
 @pytest.mark.parametrize("anchored", [False, True])
@@ -117,7 +117,10 @@ def test_queries_per_step_are_four_e():
     state = chain.init()
     chain.runner()(state, np.random.default_rng(6), draws, stats)
     queries = stats[:, -1]
-    assert queries.sum() == state.counts[RECORDS] and state.counts[ACCEPTED] == count
+    assert (
+        queries.sum() == state.counts[COUNT.records]
+        and state.counts[COUNT.accepted] == count
+    )
     assert abs(queries.mean() - 10.9) <= 0.3
     assert_mean(queries, 4.0 * E, variance, detects=0.1)
     with rejected():  # one query in five counted twice
@@ -147,7 +150,7 @@ def measured_queries(nt, gamma):
     assert code == OK and chain.settings["bias_bound"] <= gamma
     overshoots = math.log(1.0 / chain.settings["overshoot_bound"])
     mixing = 2.0 * math.sqrt(chain.plan.inner.step * target.k * target.mu) * gamma / 2.0
-    return state.counts[RECORDS], overshoots * math.log(1.0 / mixing)
+    return state.counts[COUNT.records], overshoots * math.log(1.0 / mixing)
 
 
 def test_queries_of_certified_runs_grow_as_the_square_of_n_t():

@@ -9,9 +9,9 @@ from scipy import sparse
 import dpsample as dps
 from dpsample.core.jit import kernel
 from dpsample.losses import loss as losses_module
-from dpsample.samplers.chain import NUM_STATS, NUM_VALUES, RECORDS
+from dpsample.samplers.chain import COUNT, NUM_STATS, STAT
 from dpsample.samplers.proximal import metric, screened
-from tests.core.test_pauses import assert_same_bits, chain_of
+from tests.support.allowances import assert_same_bits, chain_of
 from tests.support.gibbs_cases import example
 from tests.support.replicates import law_margin
 from tests.support.statistics import rejected
@@ -96,13 +96,13 @@ class Balls:
         for _ in range(count):
             way = rng.standard_normal((2, target.dim)) / np.sqrt(target.dim)
             lengths = self.screen.reach * 10.0 ** rng.uniform(-1.0, 1.5, 2)
-            w = target.problem.domain.project(w + lengths[0] * way[0])
+            w = target.domain.project(w + lengths[0] * way[0])
             value = energy_gradient(*self.fixed, w, gradient)
             slope = target.gradient(w)
             z = w + lengths[1] * way[1]
-            before = self.state.counts[RECORDS]
+            before = self.state.counts[COUNT.records]
             at_z = energy(*self.fixed, z)
-            levels.append(int(self.state.counts[RECORDS] - before))
+            levels.append(int(self.state.counts[COUNT.records] - before))
             for here, there in ((value, target.energy(w)), (at_z, target.energy(z))):
                 found.append(abs(here - there) / (1.0 + abs(there)))
             found.append(np.abs(gradient - slope).max() / target.k)
@@ -150,9 +150,13 @@ def test_the_draws_are_those_of_the_plain_chain(loss):
         draws, stats, state = run(chain, 5, 400)
         expected, full, at_end = run(plain, 5, 400)
         assert np.allclose(draws, expected, rtol=0.0, atol=1e-9)
-        assert np.allclose(stats[:, :NUM_VALUES], full[:, :NUM_VALUES], rtol=1e-9)
-        assert np.array_equal(state.counts[:RECORDS], at_end.counts[:RECORDS])
-        assert state.counts[RECORDS] < 0.6 * at_end.counts[RECORDS]
+        assert np.allclose(
+            stats[:, : STAT.num_values], full[:, : STAT.num_values], rtol=1e-9
+        )
+        assert np.array_equal(
+            state.counts[: COUNT.records], at_end.counts[: COUNT.records]
+        )
+        assert state.counts[COUNT.records] < 0.6 * at_end.counts[COUNT.records]
 
 
 def test_a_chain_goes_on_from_what_a_checkpoint_keeps():

@@ -252,7 +252,7 @@ def test_a_mean_on_the_sphere_is_drawn_by_every_exact_sampler(sampler):
         draws = dps.sample(target, sampler=sampler, seed=1, **options)
         theta = draws.posterior["theta"].to_numpy()[0]
         assert np.isfinite(theta).all()
-        assert all(target.problem.domain.contains(point) for point in theta)
+        assert all(target.domain.contains(point) for point in theta)
 
 
 @kernel(counts_references=False)

@@ -10,7 +10,7 @@ import dpsample as dps
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.choice import choose
 from dpsample.samplers.gaussian_fit import FAR, LEAST_RISE, fit, reaches_tails
-from dpsample.targets.gibbs import energies
+from dpsample.targets.gibbs_target import energies
 
 L, D, S = dps.losses, dps.domains, dps.samplers
 

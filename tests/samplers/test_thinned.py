@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers.chain import ACCEPTED, GRADIENTS, NUM_STATS, RECORDS, VALUES
+from dpsample.samplers.chain import COUNT, NUM_STATS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, NoCertificate
 from dpsample.samplers.proximal import metric, thinned
-from dpsample.samplers.proximal.alternation import PROPOSAL, TANGENT_POINT
+from dpsample.samplers.proximal.alternation import ROW
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin
@@ -36,7 +36,7 @@ class Test:
         self.bounds = bounds or thinned.bounds(target)
         self.x, self.w = x, w
         self.state = thinned.init(target, w)
-        self.state.scratch[TANGENT_POINT], self.state.scratch[PROPOSAL] = w, x
+        self.state.vectors[ROW.tangent_point], self.state.vectors[ROW.proposal] = w, x
         self.gradient = np.empty(2)
         fixed = (self.numbers, self.pieces, w, self.state, self.gradient)
         assert thinned.fill_tangents(*fixed) == OK
@@ -97,9 +97,9 @@ def test_gradient_and_tangents_are_those_of_the_target(name):
         expected = expected - target.k * target.mu * slope
     assert np.allclose(test.gradient, expected, rtol=0.0, atol=1e-12)
     at_w = test.case.rows @ W
-    assert np.allclose(test.state.workspace.tangents[thinned.MARGIN], at_w)
+    assert np.allclose(test.state.workspace.tangents[thinned.TANGENT.margin], at_w)
     values = test.case.loss.value(at_w, test.case.response)
-    assert np.allclose(test.state.workspace.tangents[thinned.VALUE], values)
+    assert np.allclose(test.state.workspace.tangents[thinned.TANGENT.value], values)
 
 
 def test_expected_number_of_tests_is_the_ceiling_until_one_fails():
@@ -114,9 +114,9 @@ def test_expected_number_of_tests_is_the_ceiling_until_one_fails():
     assert np.all(test.gaps() <= ceiling) and np.all(test.gaps() >= 0.0)
     large = test.bounds._replace(smoothness=2.0 * 3.0 / distance**2, slope_range=1e9)
     test.bounds = large
-    before = test.state.counts[RECORDS]
+    before = test.state.counts[COUNT.records]
     accepted = sum(test.accept(rng) for _ in range(count))
-    tests = (test.state.counts[RECORDS] - before) / count
+    tests = (test.state.counts[COUNT.records] - before) / count
     assert accepted > 0.99 * count
     assert abs(tests - 3.0) < 6.0 * math.sqrt(3.0 / count)
 
@@ -170,9 +170,9 @@ def test_a_step_from_the_law_keeps_it(name):
     starts = case.exact(rng, 4000)
     ends, state = one_step_each(prepared, starts, rng)
     assert law_margin(case, ends) <= 1.0
-    assert state.counts[VALUES] == 0
-    assert state.counts[ACCEPTED] == state.counts[GRADIENTS] == 4000
-    assert state.counts[RECORDS] >= 4000 * len(case.rows)
+    assert state.counts[COUNT.values] == 0
+    assert state.counts[COUNT.accepted] == state.counts[COUNT.gradients] == 4000
+    assert state.counts[COUNT.records] >= 4000 * len(case.rows)
 
 
 def test_a_planted_bug_moves_the_law():

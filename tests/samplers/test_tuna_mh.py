@@ -8,7 +8,7 @@ from scipy.stats import poisson
 
 import dpsample as dps
 from dpsample.core.jit import entry
-from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, RECORDS
+from dpsample.samplers.chain import COUNT, NUM_STATS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK
 from dpsample.samplers.subsampled.tuna_mh import (
     TunaMH,
@@ -174,8 +174,8 @@ def test_steps_from_the_law_keep_it(name, chi):
     chain = sampler.prepare(case.target, np.random.default_rng(0))
     ends, state = steps_from_the_law(case, chain, num_steps=4, count=1500)
     assert law_margin(case, ends) <= 1.0
-    accepted = state.counts[ACCEPTED] / state.counts[PROPOSALS]
-    assert 0.1 < accepted < 0.95 and state.counts[RECORDS] > 0
+    accepted = state.counts[COUNT.accepted] / state.counts[COUNT.proposals]
+    assert 0.1 < accepted < 0.95 and state.counts[COUNT.records] > 0
 
 
 def test_planted_bugs_move_the_law():
@@ -201,9 +201,9 @@ def test_simplex_and_statistics():
     state, count = chain.init(), 500
     draws, stats = np.empty((count, 3)), np.empty((count, NUM_STATS))
     chain.runner()(state, np.random.default_rng(1), draws, stats)
-    assert all(target.problem.domain.contains(theta) for theta in draws)
-    assert 0.2 < state.counts[ACCEPTED] / count < 0.8
-    assert stats[:, -1].sum() == state.counts[RECORDS]
+    assert all(target.domain.contains(theta) for theta in draws)
+    assert 0.2 < state.counts[COUNT.accepted] / count < 0.8
+    assert stats[:, -1].sum() == state.counts[COUNT.records]
     # Each drawn record is evaluated at both ends.
     assert np.all(stats[:, -1] % 2 == 0)
 

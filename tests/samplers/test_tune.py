@@ -41,7 +41,7 @@ def run(prepared, count, seed=5):
 
 def acceptance(prepared, count=20_000):
     counts = run(prepared, count)[1].counts
-    return counts[chain.ACCEPTED] / counts[chain.PROPOSALS]
+    return counts[chain.COUNT.accepted] / counts[chain.COUNT.proposals]
 
 
 @one_in(5)
@@ -101,7 +101,7 @@ def test_nothing_is_learned_from_a_chain_that_never_moves():
         first_step=1.0,
     )
     stuck = recipe.build(target, found, 1e9)
-    again = tune._learn_covariance(found, stuck, np.random.default_rng(1), 1)
+    again = tune.learn_covariance(found, stuck, np.random.default_rng(1), 1)
     assert again is found
     step = tune.search_step(target, recipe, found, np.random.default_rng(1), 100.0)
     assert step < 10.0

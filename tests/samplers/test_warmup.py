@@ -210,7 +210,7 @@ def test_the_warm_up_settles_and_starts_are_inside_and_dispersed(name):
         assert 1 <= warm.num_steps <= 20
         starts += [disperse(target, warm.plan, rng) for _ in range(350)]
     starts = np.array(starts)
-    assert all(target.problem.domain.contains(start) for start in starts)
+    assert all(target.domain.contains(start) for start in starts)
     prepared = dps.samplers.BilliardHMC().prepare(target, np.random.default_rng(5))
     fill, state = prepared.runner(), prepared.init()
     draws, stats = np.empty((3000, target.dim)), np.empty((3000, 5))

@@ -12,9 +12,9 @@ from scipy import sparse
 import dpsample as dps
 from dpsample.samplers import HitAndRun, WhitenedSlice
 from dpsample.samplers.adaptive import whitened_slice
-from dpsample.samplers.adaptive.whitened_slice import AGE, TOTAL
+from dpsample.samplers.adaptive.whitened_slice import MEMORY
 from dpsample.samplers.gaussian_fit import fit
-from tests.core.test_pauses import assert_same_bits, chain_of
+from tests.support.allowances import assert_same_bits, chain_of
 from tests.support.gibbs_cases import example
 from tests.support.line_targets import TARGETS, copied, draw
 from tests.support.sampler_grid import exact_starts, fast_draws, grid_case
@@ -50,7 +50,7 @@ def test_draws_stay_inside_and_report_their_energy(name):
     target = TARGETS[name]
     prepared = prepared_for(target)
     draws, stats = draw(prepared, prepared.init(), np.random.default_rng(2), 1500)
-    assert all(target.problem.domain.contains(theta) for theta in draws)
+    assert all(target.domain.contains(theta) for theta in draws)
     energies = [target.energy(theta) for theta in draws[::50]]
     np.testing.assert_allclose(stats[::50, 0], energies, rtol=1e-9, atol=1e-9)
     assert len(np.unique(draws[:, 0])) > 1400
@@ -80,9 +80,9 @@ def test_the_law_needs_no_good_metric():
 LEVEL, MOVED = (
     "    rise = rng.standard_exponential()\n",
     (
-        "    shift(state.memory[MARGINS:], plan.columns[i], t)\n"
+        "    shift(state.memory[MEMORY.margins :], plan.columns[i], t)\n"
         "    # Sum and energy follow the move, without another pass.\n"
-        "    state.memory[TOTAL] = total\n"
+        "    state.memory[MEMORY.total] = total\n"
     ),
 )
 # A domain, whether the metric is poor, and a change of the text.
@@ -92,8 +92,8 @@ BUGS = {
     "a guess is not tested": (
         "whole space",
         True,
-        "phase, num_points = LEFT_END, 0",
-        "phase, num_points = INSIDE, 0",
+        "phase, num_points = PHASE.left_end, 0",
+        "phase, num_points = PHASE.inside, 0",
     ),
     "no regularizer": ("box", False, "strength = target.k * target.mu", "strength = 0"),
     "no linear part": ("whole space", False, "+ plan.tilt[i] * t", ""),
@@ -148,7 +148,7 @@ def test_resuming_is_bit_identical(name):
     prepared = prepared_for(TARGETS[name])
     state = prepared.init()
     draw(prepared, state, np.random.default_rng(6), 170)
-    assert 0.0 < state.memory[AGE] < 100.0
+    assert 0.0 < state.memory[MEMORY.age] < 100.0
     other = copied(prepared, state)
     one = draw(prepared, state, np.random.default_rng(7), 150)
     two = draw(prepared, other, np.random.default_rng(7), 150)
@@ -178,10 +178,10 @@ def test_sums_of_distances_are_sums_of_losses(loss):
         loss, D.Box(-0.5, 1.0), num_records=40, offset=np.linspace(-1, 1, 40)
     )
     prepared = prepared_for(case.target)
-    assert len(prepared.plan.kinks) == 40
+    assert len(prepared.plan.breakpoints) == 40
     plain = prepared_for(case.target)
     plan = plain.plan._replace(
-        kinks=np.empty(0), tilt=np.zeros(2), weight=case.k / 40.0
+        breakpoints=np.empty(0), tilt=np.zeros(2), weight=case.k / 40.0
     )
     plain = dataclasses.replace(plain, plan=plan)
     pair = [
@@ -194,7 +194,7 @@ def test_sums_of_distances_are_sums_of_losses(loss):
 def test_losses_without_one_kink_have_no_distances():
     for loss in (L.Logistic(), L.Huber(0.5)):
         plan = prepared_for(example(loss, D.Ball(1.0)).target).plan
-        assert plan.kinks.size == 0 and not plan.tilt.any()
+        assert plan.breakpoints.size == 0 and not plan.tilt.any()
 
 
 def correlated(*, is_sparse=False):
@@ -307,4 +307,6 @@ def test_the_sum_over_the_records_is_that_of_the_margins():
     target = prepared.target
     margins = target.data.dense @ draws[-1] - target.data.response
     np.testing.assert_allclose(state.memory[2:], margins, rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(state.memory[TOTAL], np.abs(margins).sum(), rtol=1e-11)
+    np.testing.assert_allclose(
+        state.memory[MEMORY.total], np.abs(margins).sum(), rtol=1e-11
+    )

@@ -26,7 +26,7 @@ def test_no_point_of_the_ball_has_a_smaller_risk_than_the_minimum(loss):
 def test_a_printed_formula_spends_almost_the_epsilon_of_its_cell(method):
     params = {"data": "w7a", "loss": "l4", "setting": "printed", "method": method}
     params |= {"n": 10_000, "epsilon": 2.0}
-    budget = clipped.budget_of(params, clipped.claimed(params))
+    budget = clipped.budget_of(params, clipped.nominal_epsilon(params))
     recipe = clipped.method_of(params).recipe(clipped.facts_of(params), budget, "paper")
     spent = recipe.event.gdp / gdp_from_budget(2.0, budget.delta)
     assert 0.9 < spent <= 1.0

@@ -63,7 +63,7 @@ def largest_loss(stated, ridge):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("ridge", [0.1, 1.0, 30.0])
 def test_the_peer_spends_the_epsilon_of_its_cell_and_no_more(epsilon, ridge):
-    stated = fits.stated(epsilon, ridge)
+    stated = fits.epsilon_to_pass(epsilon, ridge)
     noise, added = told(stated, ridge)
     assert noise + math.log1p(0.25 / (ridge + added)) == pytest.approx(epsilon)
     found, noise = largest_loss(stated, ridge)
@@ -71,7 +71,7 @@ def test_the_peer_spends_the_epsilon_of_its_cell_and_no_more(epsilon, ridge):
 
 
 def test_a_peer_told_twice_as_much_is_caught():
-    assert largest_loss(2.0 * fits.stated(1.0, 30.0), 30.0)[0] > 1.5
+    assert largest_loss(2.0 * fits.epsilon_to_pass(1.0, 30.0), 30.0)[0] > 1.5
 
 
 def test_the_certified_minimum_is_below_random_points():

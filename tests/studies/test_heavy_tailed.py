@@ -25,7 +25,9 @@ def test_the_mean_huber_loss_of_student_errors_has_a_closed_form(shift):
         return (huber(shift + e) - huber(e)) * student.pdf(e, 2)
 
     expected = sum(quad(change, *ends, limit=200)[0] for ends in ENDS)
-    assert float(rates.shifted(np.array(shift))) == pytest.approx(expected, rel=1e-6)
+    assert float(rates.huber_increase(np.array(shift))) == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 def test_the_penalized_minimum_is_below_the_risk_of_other_points():
@@ -35,7 +37,7 @@ def test_the_penalized_minimum_is_below_the_risk_of_other_points():
         theta = truth * rng.uniform(0.7, 1.1) + 0.1 * rng.standard_normal(13)
         size = float(np.abs(theta).sum())
         distance = float(np.linalg.norm(theta - truth))
-        risk = rates.penalized(distance, size, rates.PENALTY)
+        risk = rates.penalized_risk(distance, size, rates.PENALTY)
         assert risk > rates.minimum(rates.PENALTY)
 
 

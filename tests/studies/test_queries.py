@@ -7,7 +7,7 @@ import pytest
 
 from dpsample.core.streams import streams
 from dpsample.samplers import Proximal, RandomizedSeries
-from dpsample.samplers.chain import RECORDS
+from dpsample.samplers.chain import COUNT
 from dpsample.samplers.proximal.proximal import Pilot
 from studies import _queries as queries
 from studies.query_complexity import SERIES, proposition
@@ -29,7 +29,7 @@ def test_the_pilot_run_made_again_counts_what_prepare_evaluates(monkeypatch, kin
 
     def counted(self, *arguments):
         found = trial(self, *arguments)
-        total.append(int(self.state.counts[RECORDS]))
+        total.append(int(self.state.counts[COUNT.records]))
         return found
 
     with monkeypatch.context() as patch:

@@ -5,7 +5,7 @@ import pytest
 
 import dpsample as dps
 from studies._certified import minimum
-from studies._tuning import tuned
+from studies._tuning import search_grid
 
 
 @pytest.mark.parametrize("best", [(0, 0), (5, -4), (-7, 2)])
@@ -16,14 +16,14 @@ def test_the_best_of_a_tuning_grid_is_inside_it(best):
         visited.append((round(np.log2(first / 3.0)), round(np.log2(second))))
         return float(np.sum(np.abs(np.subtract(visited[-1], best))))
 
-    point, least, tries, is_inside = tuned(score, (3.0, 1.0), (2.0, 2.0), 20)
+    point, least, tries, is_inside = search_grid(score, (3.0, 1.0), (2.0, 2.0), 20)
     assert is_inside and least == 0.0 and tries == len(set(visited)) >= 20
     assert point == pytest.approx((3.0 * 2.0 ** best[0], 2.0 ** best[1]))
     assert {(best[0] - 1, best[1]), (best[0], best[1] + 1)} <= set(visited)
 
 
 def test_a_tuning_without_a_best_point_says_so():
-    *_, tries, is_inside = tuned(lambda x: -x, (1.0,), (2.0,), 5)
+    *_, tries, is_inside = search_grid(lambda x: -x, (1.0,), (2.0,), 5)
     assert not is_inside and tries == 20
 
 

@@ -45,12 +45,12 @@ class Planted(Sampler):
 def unadjusted(target, pieces, plan, state, rng):
     """Langevin step that is never refused inside the domain."""
     gradient, rank = state.memory, plan.factor.shape[1]
-    noise, proposal = state.scratch[0][:rank], state.scratch[1]
+    noise, proposal = state.vectors[0][:rank], state.vectors[1]
     fill_with_normals(rng, noise)
     scale = math.sqrt(2.0 * plan.step)
-    np.dot(gradient, plan.factor, state.scratch[2][:rank])
+    np.dot(gradient, plan.factor, state.vectors[2][:rank])
     for i in range(rank):
-        noise[i] -= plan.step / scale * state.scratch[2][i]
+        noise[i] -= plan.step / scale * state.vectors[2][i]
     displace(plan, state.position, noise, scale, proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
     log_ratio = 0.0 if energy < np.inf else -np.inf

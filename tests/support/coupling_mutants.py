@@ -28,7 +28,7 @@ def coupled_noise(rng, shift, count, mistake=""):
 
 def walk_with_common_noise(target, pieces, plan, first, second, rng):
     """Random walk that keeps the noise for both chains when the coin is lost."""
-    noise, shift = first.scratch[0], first.scratch[2]
+    noise, shift = first.vectors[0], first.vectors[2]
     fill_with_normals(rng, noise)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
     white_shift(
@@ -36,12 +36,12 @@ def walk_with_common_noise(target, pieces, plan, first, second, rng):
         first.position,
         second.position,
         plan.step,
-        first.scratch[3],
+        first.vectors[3],
         shift,
     )
     is_shared = coin >= np.dot(shift, noise) + 0.5 * np.dot(shift, shift)
-    displace(plan, first.position, noise, plan.step, first.scratch[1])
-    displace(plan, second.position, noise, plan.step, second.scratch[1])
+    displace(plan, first.position, noise, plan.step, first.vectors[1])
+    displace(plan, second.position, noise, plan.step, second.vectors[1])
     energy, other = weigh_both(target, pieces, first, second, is_shared)
     code = decide(first, energy, first.energy[0] - energy, threshold)
     return max(code, decide(second, other, second.energy[0] - other, threshold))
@@ -49,10 +49,10 @@ def walk_with_common_noise(target, pieces, plan, first, second, rng):
 
 def walk_with_two_coins(target, pieces, plan, first, second, rng):
     """Random walk whose chains share proposals but not the accept test."""
-    noise = first.scratch[0]
+    noise = first.vectors[0]
     fill_with_normals(rng, noise)
-    displace(plan, first.position, noise, plan.step, first.scratch[1])
-    displace(plan, second.position, noise, plan.step, second.scratch[1])
+    displace(plan, first.position, noise, plan.step, first.vectors[1])
+    displace(plan, second.position, noise, plan.step, second.vectors[1])
     energy, other = weigh_both(target, pieces, first, second, False)
     coins = -rng.standard_exponential(), -rng.standard_exponential()
     code = decide(first, energy, first.energy[0] - energy, coins[0])

@@ -71,8 +71,8 @@ def moved(chain, start, rng):
     state, plan = chain.init(start), chain.plan
     rank, dim = plan.factor.shape[1], len(start)
     there, noise = np.empty(rank), np.empty(rank)
-    moves, proposal = state.scratch[3 : module.NUM_ROWS], None
-    while proposal is None or not chain.target.problem.domain.contains(proposal):
+    moves, proposal = state.vectors[3 : module.NUM_ROWS], None
+    while proposal is None or not chain.target.domain.contains(proposal):
         module.propose(plan, rng, state.memory[:rank], noise, there, moves[1, :dim])
         proposal = plan.anchor + moves[1, :dim]
     moves[0, :dim] = state.position - plan.anchor

@@ -13,10 +13,10 @@ from dpsample.core.streams import streams
 from dpsample.running import chains
 from dpsample.running import draws as packing
 from dpsample.samplers import chain
-from dpsample.samplers.chain import PROPOSALS
+from dpsample.samplers.chain import COUNT
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import mirror_langevin
-from dpsample.targets import gibbs as targets_module
+from dpsample.targets import gibbs_target
 from tests.support import sampler_mutants as mutants
 from tests.support.unchecked_losses import unchecked
 
@@ -55,7 +55,7 @@ def run_with(step, target, sampler, *, num_draws=1000, num_chains=4, seed=0):
     return packing.to_datatree(
         found.draws,
         packing.name_statistics(found.stats, step_size=prepared.settings["step_size"]),
-        coefficients=target.problem.feature_names,
+        coefficients=target.feature_names,
         constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
         attributes={"sampler": repr(sampler), **prepared.settings},
     )
@@ -78,14 +78,14 @@ def tree(theta, *, energies=None, **attributes) -> Any:
 
 def unadjusted(target, pieces, plan, state, rng):
     """Mirror Langevin that accepts every proposal."""
-    gradient, proposal, new_gradient = state.memory, state.scratch[0], state.scratch[1]
-    here, there = state.scratch[2], state.scratch[3]
-    state.counts[PROPOSALS] += 1
+    gradient, proposal, new_gradient = state.memory, state.vectors[0], state.vectors[1]
+    here, there = state.vectors[2], state.vectors[3]
+    state.counts[COUNT.proposals] += 1
     is_inside = mirror_langevin.propose(
         plan, state.position, gradient, rng, here, there, proposal
     )
     if (
-        targets_module.inside(target, pieces, proposal, state.work) == 0.0
+        gibbs_target.inside(target, pieces, proposal, state.work) == 0.0
         or not is_inside
     ):
         return OK

@@ -15,7 +15,7 @@ from dpsample.core.jit import entry
 from dpsample.samplers.chain import NUM_STATS, PreparedChain
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import minimize
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from tests.support.gibbs_cases import Case, example
 from tests.support.gibbs_targets import TRIANGLE
 from tests.support.tiers import slow
@@ -261,7 +261,7 @@ def fast_draws(prepared, starts, rng, num_draws, *, run=None, numbers=None):
     given = numbers, prepared.target.pieces
     memory, knows_energy = state.memory.copy(), not np.isnan(state.energy[0])
     is_slope = restart_rule(prepared, starts) == 1
-    weigh = entry(gibbs.energy_gradient, *given, slope, state.work, slope)
+    weigh = entry(gibbs_target.energy_gradient, *given, slope, state.work, slope)
     head, tail = (numbers, pieces, prepared.plan, state, rng), prepared.num_steps
     advance = entry(run, *head, tail, draws[0], stats)
     for start, out in zip(starts, draws, strict=True):

@@ -23,7 +23,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import ball_walk, mala, tilted_gibbs
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 
 
 def run_of(step):
@@ -48,17 +48,17 @@ def run_of(step):
 
 def clamped(target, pieces, plan, state, rng):
     """Random walk that pulls proposals back to the boundary."""
-    noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
+    noise, proposal = state.vectors[0][: plan.factor.shape[1]], state.vectors[1]
     fill_with_normals(rng, noise)
-    displace(plan, state.position, noise, plan.step, state.scratch[2])
-    gibbs.project(target, pieces, state.scratch[2], proposal)
+    displace(plan, state.position, noise, plan.step, state.vectors[2])
+    gibbs_target.project(target, pieces, state.vectors[2], proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
     return accept_or_reject(state, proposal, energy, state.energy[0] - energy, rng)
 
 
 def speedy(target, pieces, plan, state, rng):
     """Ball walk that counts proposals inside the domain only."""
-    noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
+    noise, proposal = state.vectors[0][: plan.factor.shape[1]], state.vectors[1]
     while True:
         ball_walk.uniform_in_ball(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
@@ -72,12 +72,12 @@ def speedy(target, pieces, plan, state, rng):
 def without_reverse(target, pieces, plan, state, rng):
     """MALA whose ratio has no proposal densities."""
     gradient, rank = state.memory, plan.factor.shape[1]
-    noise, proposal = state.scratch[0][:rank], state.scratch[1]
+    noise, proposal = state.vectors[0][:rank], state.vectors[1]
     fill_with_normals(rng, noise)
     scale = math.sqrt(2.0 * plan.step)
-    np.dot(gradient, plan.factor, state.scratch[2][:rank])
+    np.dot(gradient, plan.factor, state.vectors[2][:rank])
     for i in range(rank):
-        noise[i] -= plan.step / scale * state.scratch[2][i]
+        noise[i] -= plan.step / scale * state.vectors[2][i]
     displace(plan, state.position, noise, scale, proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
     code = accept_or_reject(state, proposal, energy, state.energy[0] - energy, rng)
@@ -90,18 +90,18 @@ _mala_step = njit(error_model="numpy")(mala.step)
 
 def stale_gradient(target, pieces, plan, state, rng):
     """MALA that keeps the gradient of its start."""
-    state.scratch[5][:] = state.memory
+    state.vectors[5][:] = state.memory
     code = _mala_step(target, pieces, plan, state, rng)
-    state.memory[:] = state.scratch[5]
+    state.memory[:] = state.vectors[5]
     return code
 
 
 def tangent_at_x(target, pieces, plan, state, rng):
     """Tilted Gibbs whose tangent point is the position instead of y."""
     dim, rank = plan.factor.shape
-    noise, proposal = state.scratch[0][:rank], state.scratch[1]
-    y, w, s = state.scratch[2], state.scratch[3], state.scratch[4]
-    white, mean = state.scratch[5][:rank], state.scratch[6]
+    noise, proposal = state.vectors[0][:rank], state.vectors[1]
+    y, w, s = state.vectors[2], state.vectors[3], state.vectors[4]
+    white, mean = state.vectors[5][:rank], state.vectors[6]
     fill_with_normals(rng, noise)
     displace(plan, state.position, noise, math.sqrt(plan.step), y)
     w[:] = state.position
@@ -122,7 +122,7 @@ def tangent_at_x(target, pieces, plan, state, rng):
 
 def in_fixed_order(target, pieces, plan, state, rng):
     """Many tries along each coordinate in turn: invariant, not reversible."""
-    proposal, code = state.scratch[1], OK
+    proposal, code = state.vectors[1], OK
     for j in range(state.position.shape[0]):
         scale = math.sqrt(np.dot(plan.factor[j], plan.factor[j]))
         for _ in range(10):
@@ -165,9 +165,9 @@ def with_first_kinetic(target, pieces, plan, state, rng):
     billiard.end_transition(plan, state, 0.0)
     return decide_with_gradient(
         state,
-        state.scratch[0],
+        state.vectors[0],
         state.workspace.trajectory[0].energy,
-        state.scratch[2],
+        state.vectors[2],
         log_ratio,
         -rng.standard_exponential(),
     )

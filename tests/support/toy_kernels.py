@@ -19,6 +19,8 @@ from toy.callee import scaled
 def answer(x):
     return scaled(x) + 1.0
 """
+# The decorator, and all that it imports.
+COPIES = "arrays cache check compiling frames jit linking renamed".split()
 SHOW = "from toy.caller import answer; print(answer(10.0))"
 
 
@@ -28,7 +30,7 @@ def make_toy(folder):
     (package / "core").mkdir(parents=True)
     for place in (package, package / "core"):
         (place / "__init__.py").touch()
-    for name in ("arrays", "cache", "check", "compiling", "frames", "jit", "linking"):
+    for name in COPIES:
         text = (ROOT / "dpsample" / "core" / f"{name}.py").read_text()
         (package / "core" / f"{name}.py").write_text(
             text.replace("from dpsample.", "from toy.")

@@ -54,7 +54,7 @@ def test_draws_have_the_law_of_the_simplex(loss, monkeypatch):
     given = case(loss)
     target = with_equalities(given)
     points, energies = draws_of(target)
-    assert all(target.problem.domain.contains(point) for point in points)
+    assert all(target.domain.contains(point) for point in points)
     assert energies[7] == pytest.approx(target.energy(points[7]))
     for direction in DIRECTIONS:
         assert_law(line_levels(given, points, direction), lambda u: u)
@@ -66,7 +66,7 @@ def test_draws_have_the_law_of_the_simplex(loss, monkeypatch):
             data.dense,
             data.response,
             loss=loss,
-            domain=found.target.problem.domain,
+            domain=found.target.domain,
             row_bound=10.0,
         )
         regularizer = found.target.regularizer

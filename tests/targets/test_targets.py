@@ -8,7 +8,7 @@ from scipy import sparse
 
 import dpsample as dps
 from dpsample.core.jit import pointer
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs, gibbs_target
 from tests.support.bodies import random_polytope
 from tests.support.tiers import one_in
 
@@ -231,11 +231,11 @@ def test_a_body_that_is_nan_fails_in_every_piece(piece):
     body = target.numbers.body._replace(center=np.full(DIM, np.nan))
     numbers, work = target.numbers._replace(body=body), target.new_work()
     if piece == "contains":
-        found = gibbs.inside(numbers, target.pieces, np.zeros(DIM), work)
+        found = gibbs_target.inside(numbers, target.pieces, np.zeros(DIM), work)
         assert found != 1.0
     else:
         out = np.zeros(DIM)
-        gibbs.project(numbers, target.pieces, np.full(DIM, 2.0), out)
+        gibbs_target.project(numbers, target.pieces, np.full(DIM, 2.0), out)
         assert np.isnan(out).all()
 
 
@@ -287,15 +287,19 @@ def test_chords_of_many_sides_are_found_in_several_calls(monkeypatch):
     )
     target = dps.Gibbs(problem, k=1.0, mu=1.0)
     points, along = rng.normal(size=(2, 50, 3)) * 0.1
-    whole, calls, fill = gibbs.chords(target, points, along), [], gibbs.fill_chords
+    whole, calls, fill = (
+        gibbs_target.chords(target, points, along),
+        [],
+        gibbs_target.fill_chords,
+    )
 
     def counted(*given):
         calls.append(None)
         fill(*given)
 
-    monkeypatch.setattr(gibbs, "fill_chords", counted)
-    monkeypatch.setattr(gibbs, "CALL_NUMBERS", 10_000)
-    np.testing.assert_array_equal(gibbs.chords(target, points, along), whole)
+    monkeypatch.setattr(gibbs_target, "fill_chords", counted)
+    monkeypatch.setattr(gibbs_target, "CALL_NUMBERS", 10_000)
+    np.testing.assert_array_equal(gibbs_target.chords(target, points, along), whole)
     assert len(calls) == 5
 
 
@@ -307,5 +311,7 @@ def test_energies_are_compiled_for_the_layout_of_the_records():
     assert dense.numbers.data.tile > 0 and thin.numbers.data.tile == 0
     kinds = {gibbs.OF_TILES: dense, gibbs.OF_ROWS: thin}
     for (energy, gradient), target in kinds.items():
-        assert target.pieces.energy is pointer(energy, gibbs.ENERGY)
-        assert target.pieces.energy_gradient is pointer(gradient, gibbs.ENERGY_GRADIENT)
+        assert target.pieces.energy is pointer(energy, gibbs_target.ENERGY)
+        assert target.pieces.energy_gradient is pointer(
+            gradient, gibbs_target.ENERGY_GRADIENT
+        )

@@ -8,6 +8,7 @@ import pytest
 
 from dpsample import domains, losses, regularizers, verify
 from dpsample.privacy import Budget, Certificate
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from tests.support.public_facts import final
 from tests.support.public_facts import logistic_facts as facts
 
@@ -47,7 +48,7 @@ TAMPERED = {
     "epsilon_proved": 0.5,
     "risk_bound": 1e-3,
     "theorems": ("COMPARISON",),
-    "sampler": "Exact()",
+    "sampler": MechanismSpec("Exact"),
     "max_work": 7.0,
     "assumptions": (),
     "seeded": True,

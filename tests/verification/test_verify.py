@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,163 +16,16 @@ from dpsample import optimizers as opt
 from dpsample.api import minimize
 from dpsample.optimizers import certification
 from dpsample.optimizers.certification import certify
-from dpsample.privacy import Certificate, EventCertificate, GaussianEvent
+from dpsample.privacy import Certificate, EventCertificate
 from dpsample.privacy.certificates.registry import registry
 from dpsample.samplers.errors import NoCertificate
 from dpsample.samplers.proximal import constant_time
 from dpsample.verification.ball_checker import NotProved, prove
-from tests.support.public_facts import final, linear_facts
+from tests.support.former_certificates import KINDS, as_former, spec_of
+from tests.support.golden_certificates import BUDGET, GOLDEN, PRINTED, golden, problem
 from tests.support.tiers import one_in, usual
 
-BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
-FORMATS = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
-
-
-@cache
-def problem(**options):
-    data = dps.datasets.logistic(400, 3, seed=1)
-    given = {"loss": dps.losses.Logistic(), "domain": dps.domains.Ball(1.0)}
-    return dps.Problem(data.features, data.response, row_bound=1.0, **given | options)
-
-
-L1 = dps.domains.Ball(1.0, p=1.0)
-LEAST_SQUARES = {"loss": dps.losses.Squared(), "domain": L1, "response_bound": 1.0}
-FREE = {"domain": dps.domains.WholeSpace()}
-PROXIMAL = opt.PrivateProximalSGD
-MIRROR = {"p": 1.5, "distance": 1.0, "num_steps": 3}
-FITS = {
-    "steps/full": opt.NoisyGD(),
-    "steps/poisson": opt.ProxGD(batches="poisson", num_steps=3),
-    "steps/with_replacement": opt.NoisySGD(num_steps=3),
-    "clipped/full": opt.NoisyGD(clip=0.1),
-    "clipped/poisson": opt.DPSGD(sampling_rate=0.5, num_steps=3),
-    "clipped/allocated": opt.DPSGD(
-        sampling_rate=0.5, num_steps=4, sampling="allocation"
-    ),
-    "clipped/with_replacement": opt.NoisySGD(num_steps=3, clip=0.1),
-    "clipped/output": opt.ClippedGD(num_steps=3, clip=0.5),
-    "clipped/output/rounded": opt.ClippedGD(num_steps=3, clip=0.5),
-    "phased": opt.PhasedSGD(),
-    "phased/rounded": opt.PhasedSGD(),
-    "svrg": opt.SVRG(),
-    "svrg/rounded": opt.SVRG(),
-    "objective": opt.ObjectivePerturbation(),
-    "objective/rounded": opt.ObjectivePerturbation(),
-    "objective/inexact": opt.ObjectivePerturbation(),
-    "accelerated/poisson": opt.AcceleratedClippedSGD(scheme="poisson", num_steps=3),
-    "accelerated/disjoint": opt.IteratedAcceleratedClippedSGD(scheme="disjoint"),
-    "accelerated/shuffle": opt.AcceleratedClippedSGD(scheme="shuffle", num_steps=3),
-    "accelerated/paper": opt.AcceleratedClippedSGD(num_steps=3),
-    "localized": opt.LocalizedClippedGD(),
-    "localized/paper": opt.LocalizedClippedGD(order=4.0, moment=1.0, max_steps=5),
-    "proximal/clip/full": PROXIMAL(batch_size=400, num_steps=3),
-    "proximal/clip/poisson": PROXIMAL(batch_size=40, num_steps=3),
-    **{
-        f"proximal/{word}/{batches}": PROXIMAL(
-            estimator=word, batch_size=size, num_steps=3
-        )
-        for word in ("bucketed_median", "catoni")
-        for batches, size in (("full", 400), ("poisson", 40))
-    },
-    "frank_wolfe": opt.HeavyTailedFrankWolfe(),
-    "last/full": opt.NoisyGD(output="last", num_steps=9, ridge=0.1),
-    "last/full/rounded": opt.NoisyGD(output="last", num_steps=9, ridge=0.1),
-    "normal_equations": opt.AdaSSP(),
-    "lasso": opt.HeavyTailedLasso(),
-    "mirror/gaussian": opt.NoisyMirrorDescent(**MIRROR, noise="gaussian"),
-    "mirror/generalized_gaussian": opt.NoisyMirrorDescent(
-        **MIRROR, noise="generalized_gaussian"
-    ),
-    "truncated/poisson": opt.TruncatedMirrorDescent(scheme="poisson", num_steps=3),
-    **{
-        f"truncated/{scheme}{noise and '/' + noise}": opt.TruncatedMirrorDescent(
-            scheme=scheme, num_steps=4, noise=noise or "gaussian"
-        )
-        for scheme in ("disjoint", "shuffle")
-        for noise in ("", "generalized_gaussian")
-    },
-}
-PRINTED = {
-    "steps/with_replacement",
-    "clipped/with_replacement",
-    "objective/inexact",
-    "accelerated/paper",
-    "localized/paper",
-}
-SPECIAL = {
-    "lasso": LEAST_SQUARES,
-    "normal_equations": LEAST_SQUARES,
-    "last/full": FREE,
-} | {name: FREE for name in FITS if name.startswith("mirror")}
-ON_L1 = ("frank_wolfe", "clipped/output", "phased", "svrg", "objective")
-SPECIAL |= {name: {"domain": L1} for name in ON_L1}
-
-
-def of_fit(kind):
-    known = problem(**SPECIAL.get(kind, {}))
-    calibration = "paper" if kind in PRINTED else "exact"
-    budget = BUDGET
-    if kind == "clipped/allocated":
-        budget = dataclasses.replace(BUDGET, relation="zero_out")
-    plan = minimize.plan_minimization(
-        known, FITS[kind], budget, calibration, seeded=False
-    )
-    return plan.certificate
-
-
-def of_draw(sampler):
-    mech = dps.calibrate(problem(), BUDGET, sampler_share=0.1)
-    return mech.certificate.with_sampler(sampler=repr(sampler))
-
-
-def of_plan():
-    mech = dps.calibrate(problem(), BUDGET, sampler_share=0.1)
-    return mech.certificate.with_sampler(sampler=repr(constant_time.new_plan(mech)))
-
-
-CASE = {"sensitivity": 0.5, "p": 1.5, "r": 3.0}
-NOISES = {
-    "noise/gaussian": lambda: dps.noise.gaussian_mechanism(BUDGET, sensitivity=0.5),
-    "noise/laplace": lambda: dps.noise.laplace_mechanism(BUDGET, sensitivity=0.5),
-    "noise/generalized_gaussian": lambda: dps.noise.generalized_gaussian_mechanism(
-        BUDGET, dim=1, **CASE
-    ),
-    "noise/generalized_gaussian/idealized": (
-        lambda: dps.noise.generalized_gaussian_mechanism(BUDGET, dim=7, **CASE)
-    ),
-    "noise/schatten_gaussian": lambda: dps.noise.schatten_gaussian_mechanism(
-        BUDGET, shape=(1, 3), **CASE
-    ),
-    "noise/schatten_gaussian/idealized": (
-        lambda: dps.noise.schatten_gaussian_mechanism(BUDGET, shape=(2, 3), **CASE)
-    ),
-    "noise/discrete_laplace": lambda: dps.noise.geometric_mechanism(
-        BUDGET, sensitivity=2
-    ),
-    "noise/k_norm": lambda: dps.noise.k_norm_mechanism(
-        BUDGET, domain=dps.domains.Ball(1.0, p=1.0), dim=3, sensitivity=0.5
-    ),
-    "noise/k_norm/idealized": lambda: dps.noise.k_norm_mechanism(
-        BUDGET, domain=dps.domains.Box(-1.0, 1.0), dim=3, sensitivity=0.5
-    ),
-}
-GOLDEN: dict[str, Any] = {
-    "draw": lambda: dps.calibrate(problem(), BUDGET).certificate,
-    "draw/localized": lambda: of_draw(dps.samplers.Localized()),
-    "draw/proximal": lambda: of_draw(dps.Proximal()),
-    "draw/constanttime": lambda: of_plan(),
-    "draw/exact": lambda: final(linear_facts()),
-    "declared": lambda: EventCertificate.of(
-        mechanism="noisy mean", budget=BUDGET, event=GaussianEvent(0.2)
-    ),
-    **{name: lambda make=make: make().certificate for name, make in NOISES.items()},
-    **{name: lambda name=name: of_fit(name) for name in FITS},
-}
-
-
-@cache
-def golden(kind):
-    return GOLDEN[kind]()
+FORMATS = KINDS
 
 
 def test_there_is_a_golden_certificate_of_every_kind():
@@ -194,7 +46,7 @@ def test_certificates_of_every_kind_verify_and_survive_json(kind):
 
 def test_a_mechanism_names_the_loss_at_the_wall():
     capped = dps.losses.CappedLogistic(0.5)
-    method = opt.NoisyGD(output="scaled", wall_loss=capped)
+    method = opt.NoisyGD(output="scaled", boundary_loss=capped)
     for candidate in (method, dps.advise(problem().facts, BUDGET).choice):
         known = problem(loss=dps.losses.CalibratedLogistic())
         plan = minimize.plan_minimization(
@@ -203,14 +55,34 @@ def test_a_mechanism_names_the_loss_at_the_wall():
         text = plan.certificate.to_json()
         made = EventCertificate.from_json(text)
         assert dps.verify(made).statement == plan.certificate.statement
-        assert "wall_loss=CappedLogistic(cap=0.5)" in made.mechanism
+        assert "boundary_loss=CappedLogistic(cap=0.5)" in str(made.mechanism)
         prove(text)
-    for other in ("cap=0.9", "Logistic()", "Nothing()", "NoisyGD()"):
-        words = made.mechanism.replace("cap=0.5", other)
-        if other != "cap=0.9":
-            words = made.mechanism.replace("CappedLogistic(cap=0.5)", other)
-        content = json.loads(text) | {"mechanism": words}
-        assert refuses(json.dumps(resealed(content)))
+        renamed = as_former(text).replace("boundary_loss=", "wall_loss=")
+        former_text = json.dumps(resealed(json.loads(renamed)))
+        former = EventCertificate.from_json(former_text)
+        assert "wall_loss=CappedLogistic(cap=0.5)" in str(former.mechanism)
+        assert json.loads(former.to_json()) == json.loads(former_text)
+        assert dps.verify(former).statement == plan.certificate.statement.replace(
+            "boundary_loss=", "wall_loss="
+        )
+        prove(former_text)
+    renamed = text.replace('"boundary_loss"', '"wall_loss"')
+    assert refuses(json.dumps(resealed(json.loads(renamed))))
+    own = made.mechanism.get("boundary_loss").to_dict()
+    assert own == {"type": "CappedLogistic", "parameters": {"cap": 0.5}}
+    for other in (
+        {**own, "parameters": {"cap": 0.9}},
+        {**own, "parameters": {"cap": 0.5, "label": "own"}},
+        {"type": "Logistic", "parameters": {}},
+        {"type": "Nothing", "parameters": {}},
+        {"type": "NoisyGD", "parameters": {}},
+        {"type": "Custom", "parameters": {}},
+        {"name": "capped_logistic", "cap": 0.5},
+    ):
+        content = json.loads(text)
+        content["mechanism"]["parameters"]["boundary_loss"] = other
+        changed = json.dumps(resealed(content))
+        assert refuses(changed) and refuses(as_former(changed))
 
 
 def resealed(content):
@@ -258,13 +130,16 @@ def other_plan(**changes):
     mech = dps.calibrate(problem(), BUDGET, sampler_share=0.1)
     plan = constant_time.new_plan(mech)
     numbers = {name: getattr(plan, name) + more for name, more in changes.items()}
-    return repr(dataclasses.replace(plan, **numbers))
+    return spec_of(repr(dataclasses.replace(plan, **numbers)))
 
 
 L1_BODY = {"name": "ball", "radius": 1.0, "p": 1.0, "center": None}
 INVENTED = "This draw is (0.01, 0)-DP"
 FORGERIES = {
-    "another sampler": lambda: forged("draw/proximal", sampler="UnadjustedLangevin()"),
+    "another sampler": lambda: forged(
+        "draw/proximal", sampler=spec_of("UnadjustedLangevin()")
+    ),
+    "a text for a sampler": lambda: forged("draw/proximal", sampler="Proximal()"),
     "no sampler": lambda: forged("draw/proximal", sampler=""),
     "a theorem less": lambda: forged(
         "draw/proximal", **words("draw/proximal", "theorems", lambda t: t[:-1])
@@ -277,14 +152,15 @@ FORGERIES = {
         "draw/proximal", **words("draw/proximal", "assumptions", lambda a: a[:-1])
     ),
     "no error allowed": lambda: forged(
-        "draw/exact", sampler="Proximal(oracle='metric', step_size=None)"
+        "draw/exact", sampler=spec_of("Proximal(oracle='metric', step_size=None)")
     ),
     "a known theorem more": lambda: forged(
         "draw/proximal",
         **words("draw/proximal", "theorems", lambda t: [*t, "EXACT"]),
     ),
     "a sentence as a sampler": lambda: forged(
-        "draw/proximal", sampler=f"Proximal(oracle='{INVENTED}')"
+        "draw/proximal",
+        sampler={"type": "Proximal", "parameters": {"oracle": INVENTED}},
     ),
     "a pass less": lambda: forged("draw/constanttime", sampler=other_plan(work=-1)),
     "a step less": lambda: forged(
@@ -307,11 +183,11 @@ FORGERIES = {
         "noise/gaussian", event={"name": "gaussian", "gdp": 0.1}
     ),
     "an optimizer with another event": lambda: forged(
-        "clipped/poisson", mechanism="DPSGD(sampling_rate=0.5, num_steps=2)"
+        "clipped/poisson", mechanism=spec_of("DPSGD(sampling_rate=0.5, num_steps=2)")
     ),
     "declared as releasable": lambda: forged("declared", releasable=True),
     "an option that no sampler has": lambda: forged(
-        "draw/localized", sampler="Localized(rounds=None)"
+        "draw/localized", sampler=spec_of("Localized(rounds=None)")
     ),
     "responses without a bound": lambda: forged_facts(
         "draw/proximal", loss={"name": "squared"}, response_bound=None
@@ -430,10 +306,15 @@ def test_a_proof_is_a_call_of_few_levels():
 
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_forgeries_fail(forgery):  # P6
+    """In today's format and in the former one."""
     text = FORGERIES[forgery]()
-    assert refuses(text)
-    with pytest.raises(NotProved):
-        prove(text)
+    forms = [text]
+    if forgery != "a text for a sampler":  # which a sampler is in the former format
+        forms.append(as_former(text))
+    for form in forms:
+        assert refuses(form)
+        with pytest.raises(NotProved):
+            prove(form)
 
 
 def test_formats_of_the_past_are_refused_in_words():
@@ -546,6 +427,7 @@ HARMLESS = {
     "event": STATED,
     "inputs": "digits beyond the ninth; of risks and accuracies beyond the sixth",
     "mechanism": "a name of the user's own, or a digit on which no input depends",
+    "sampler.parameters": "every option of a proved sampler has the error gamma",
 }
 
 
@@ -617,9 +499,29 @@ def near(one: Any, other: Any) -> bool:
 @usual("draw/const", "noise/gaussian", "frank_wolfe", "declared")
 @pytest.mark.parametrize("kind", GOLDEN)
 def test_every_mutation_fails_or_is_harmless(kind):
+    assert mutate(kind, lambda path: True) > 300
+
+
+SPECS = [kind for kind in GOLDEN if kind != "draw" and not kind.startswith("noise")]
+
+
+@usual("draw/", "clipped/full", "frank_wolfe", "lasso", "mirror/gaussian")
+@pytest.mark.parametrize("kind", [kind for kind in SPECS if kind != "declared"])
+def test_every_mutation_of_a_mechanism_fails_or_is_harmless(kind):
+    """In the former format, too, in which the mechanism is a text."""
+    field = "sampler" if kind.startswith("draw/") else "mechanism"
+    assert mutate(kind, lambda path: path[:1] == (field,)) >= 10
+    assert mutate(kind, lambda path: path[:1] == (field,), form=as_former) >= 10
+
+
+def mutate(kind, is_chosen, form=str):
+    """Mutate parts of a golden certificate, and return how many mutations there were.
+
+    ``form`` turns the text of each mutation into the format in which it is tried.
+    """
     content = json.loads(golden(kind).to_json())
     count, passed = 0, []
-    for path in leaves(content):
+    for path in filter(is_chosen, leaves(content)):
         at = content
         for key in path:
             at = at[key]
@@ -632,12 +534,12 @@ def test_every_mutation_fails_or_is_harmless(kind):
                 continue
             count += 1
             is_seal = path[:1] in ((), ("registry",), ("digest",))
-            text = json.dumps(changed if is_seal else resealed(changed))
+            text = form(json.dumps(changed if is_seal else resealed(changed)))
             if not refuses(text):
                 passed.append((path, at, change, text))
     for path, at, change, text in passed:
         # Another plan of a constant-time draw is proved as a whole.
-        is_plan = path == ("sampler",) and str(change).startswith("ConstantTime(")
+        is_plan = kind == "draw/constanttime" and path[:2] == ("sampler", "parameters")
         assert harmless(path) or is_plan, (path, at, change)
         changed = json.loads(text)
         try:
@@ -646,7 +548,7 @@ def test_every_mutation_fails_or_is_harmless(kind):
             assert "account" in str(error), (path, at, change, error)
             same = (changed[name] == content[name] for name in PROVED)
             assert all(same) or near(at, change), (path, at, change)
-    assert count > 300
+    return count
 
 
 def test_a_release_binds_theta_and_certificate(tmp_path):

@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from dpsample.core.jit import Kernel, kernel
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers import chain
 from dpsample.samplers.chain import (
-    PROPOSALS,
+    COUNT,
     ChainState,
     MetropolisPlan,
     PreparedChain,
@@ -64,26 +64,40 @@ from dpsample.samplers.metropolis.laplace_independence import (
 )
 from dpsample.samplers.metropolis.preconditioned_crank_nicolson import half_square
 from dpsample.samplers.metropolis.tilted_gibbs import (
-    MEAN,
-    Y,
     log_acceptance,
     set_proposal_mean,
 )
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.alternation import MAX_PROPOSALS, TangentPlan
 from dpsample.samplers.proximal.proximal import PreparedProximal
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
-# Shift beyond which kernels that contract get common noise, so that both chains move
-# alike.
+# Shift, in standard deviations, beyond which kernels that contract get common noise.
+# Proposals of reflected noise would rarely be equal at that distance, and would move
+# the chains apart. With common noise the chains come closer.
 FAR = 3.0
-# Rows of the scratch memory. Shift and difference are intermediate results of coupled
-# noise. After them Langevin steps use these rows for the gradient at the proposal and
-# its drift. Tilted Gibbs fills the rows from y to the mean.
-NOISE, PROPOSAL, SHIFT, DIFFERENCE, WHITE, ORIGIN = range(6)
-_, _, NEW_GRADIENT, DRIFT = range(4)
-EXTRA = MEAN + 1
+
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors.
+
+    Tilted Gibbs fills the rows of `tilted_gibbs.ROW` from y to the mean instead.
+    """
+
+    noise: int = 0
+    proposal: int = 1
+    shift: int = 2
+    difference: int = 3
+    white: int = 4
+    origin: int = 5
+    # Langevin steps use two rows again when the coupled noise is drawn: for the
+    # gradient at the proposal and for its drift.
+    new_gradient: int = 2
+    drift: int = 3
+
+
+ROW = VectorRow()
 
 
 @kernel
@@ -121,18 +135,22 @@ def white_shift(whiten, a, b, scale, difference, shift):
 @kernel
 def weigh_both(target, pieces, first, second, is_shared):
     """Return the energies at both proposals. A shared one is evaluated once."""
-    energy = evaluate_proposal(target, pieces, first, first.scratch[PROPOSAL])
+    energy = evaluate_proposal(target, pieces, first, first.vectors[ROW.proposal])
     if is_shared:
-        copy_into(first.scratch[PROPOSAL], second.scratch[PROPOSAL])
-        second.counts[PROPOSALS] += 1
+        copy_into(first.vectors[ROW.proposal], second.vectors[ROW.proposal])
+        second.counts[COUNT.proposals] += 1
         return energy, energy
-    return energy, evaluate_proposal(target, pieces, second, second.scratch[PROPOSAL])
+    return energy, evaluate_proposal(
+        target, pieces, second, second.vectors[ROW.proposal]
+    )
 
 
 @kernel
 def decide(state, energy, log_ratio, threshold):
     """Move to the proposal if the log ratio is at least the common threshold."""
-    return chain.decide(state, state.scratch[PROPOSAL], energy, log_ratio, threshold)
+    return chain.decide(
+        state, state.vectors[ROW.proposal], energy, log_ratio, threshold
+    )
 
 
 @kernel
@@ -190,7 +208,8 @@ class Pair:
 
     def init(self, position: Array) -> ChainState:
         """Return the state of one of the two chains."""
-        return self.coupling.init_fn(self.prepared.target, self.plan, position)
+        target: Any = self.prepared.target
+        return self.coupling.init_fn(target, self.plan, position)
 
     def advance(
         self,
@@ -213,16 +232,18 @@ class Pair:
 def couple_random_walks(target, pieces, plan, first, second, rng):
     """Make one coupled step of random walks."""
     rank = plan.factor.shape[1]
-    noise, other = first.scratch[NOISE][:rank], second.scratch[NOISE][:rank]
+    noise, other = first.vectors[ROW.noise][:rank], second.vectors[ROW.noise][:rank]
     fill_with_normals(rng, noise)
+    # Both accept tests have one threshold, so that equal proposals are accepted
+    # together as often as possible.
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
-    shift, difference = first.scratch[SHIFT][:rank], first.scratch[DIFFERENCE]
+    shift, difference = first.vectors[ROW.shift][:rank], first.vectors[ROW.difference]
     white_shift(
         plan.whiten, first.position, second.position, plan.step, difference, shift
     )
     is_shared = couple_noise(shift, noise, coin, np.inf, other)
-    displace(plan, first.position, noise, plan.step, first.scratch[PROPOSAL])
-    displace(plan, second.position, other, plan.step, second.scratch[PROPOSAL])
+    displace(plan, first.position, noise, plan.step, first.vectors[ROW.proposal])
+    displace(plan, second.position, other, plan.step, second.vectors[ROW.proposal])
     energy, other_energy = weigh_both(target, pieces, first, second, is_shared)
     code = decide(first, energy, first.energy[0] - energy, threshold)
     return max(
@@ -250,9 +271,9 @@ def walk_plan(prepared: PreparedChain) -> MetropolisPlan:
 def couple_crank_nicolson(target, pieces, plan, first, second, rng):
     """Make one coupled step of preconditioned Crank-Nicolson moves."""
     rank = plan.factor.shape[1]
-    noise, other = first.scratch[NOISE][:rank], second.scratch[NOISE][:rank]
-    origin, other_origin = first.scratch[ORIGIN], second.scratch[ORIGIN]
-    white, shift = first.scratch[WHITE][:rank], first.scratch[SHIFT][:rank]
+    noise, other = first.vectors[ROW.noise][:rank], second.vectors[ROW.noise][:rank]
+    origin, other_origin = first.vectors[ROW.origin], second.vectors[ROW.origin]
+    white, shift = first.vectors[ROW.white][:rank], first.vectors[ROW.shift][:rank]
     fill_with_normals(rng, noise)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
     shrink = math.sqrt(1.0 - plan.step * plan.step)
@@ -262,15 +283,15 @@ def couple_crank_nicolson(target, pieces, plan, first, second, rng):
     for j in range(origin.shape[0]):
         origin[j] = plan.center[j] + shrink * origin[j]
         other_origin[j] = plan.center[j] + shrink * other_origin[j]
-    difference = first.scratch[DIFFERENCE]
+    difference = first.vectors[ROW.difference]
     white_shift(plan.whiten, origin, other_origin, plan.step, difference, shift)
     is_shared = couple_noise(shift, noise, coin, np.inf, other)
-    displace(plan, origin, noise, plan.step, first.scratch[PROPOSAL])
-    displace(plan, other_origin, other, plan.step, second.scratch[PROPOSAL])
+    displace(plan, origin, noise, plan.step, first.vectors[ROW.proposal])
+    displace(plan, other_origin, other, plan.step, second.vectors[ROW.proposal])
     energy, other_energy = weigh_both(target, pieces, first, second, is_shared)
-    log_ratio -= energy - half_square(plan, first.scratch[PROPOSAL], origin, white)
+    log_ratio -= energy - half_square(plan, first.vectors[ROW.proposal], origin, white)
     other_ratio -= other_energy - half_square(
-        plan, second.scratch[PROPOSAL], origin, white
+        plan, second.vectors[ROW.proposal], origin, white
     )
     code = decide(first, energy, log_ratio, threshold)
     return max(code, decide(second, other_energy, other_ratio, threshold))
@@ -279,8 +300,8 @@ def couple_crank_nicolson(target, pieces, plan, first, second, rng):
 @kernel
 def evaluate_at_proposal(target, pieces, state):
     """Return the energy at the proposal, and write its gradient."""
-    proposal, gradient = state.scratch[PROPOSAL], state.scratch[NEW_GRADIENT]
-    status = gibbs.inside(target, pieces, proposal, state.work)
+    proposal, gradient = state.vectors[ROW.proposal], state.vectors[ROW.new_gradient]
+    status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status == 1.0:
         return evaluate_gradient(target, pieces, state, proposal, gradient)
     return np.inf if status == 0.0 else np.nan
@@ -289,11 +310,12 @@ def evaluate_at_proposal(target, pieces, state):
 @kernel
 def accept_langevin(plan, state, energy, threshold):
     """Make the accept test of a Langevin proposal."""
-    state.counts[PROPOSALS] += 1
+    state.counts[COUNT.proposals] += 1
     if energy == np.inf:
         return OK
-    proposal, gradient = state.scratch[PROPOSAL], state.scratch[NEW_GRADIENT]
-    drift, white = state.scratch[DRIFT], state.scratch[WHITE][: plan.factor.shape[1]]
+    proposal, gradient = state.vectors[ROW.proposal], state.vectors[ROW.new_gradient]
+    white = state.vectors[ROW.white][: plan.factor.shape[1]]
+    drift = state.vectors[ROW.drift]
     log_ratio = mala.log_acceptance(
         plan, state, proposal, energy, gradient, white, drift
     )
@@ -305,8 +327,8 @@ def accept_langevin(plan, state, energy, threshold):
 def couple_langevin(target, pieces, plan, first, second, rng):
     """Make one coupled step of Langevin moves."""
     rank = plan.factor.shape[1]
-    noise, other = first.scratch[NOISE][:rank], second.scratch[NOISE][:rank]
-    shift, drift = first.scratch[SHIFT][:rank], first.scratch[DRIFT]
+    noise, other = first.vectors[ROW.noise][:rank], second.vectors[ROW.noise][:rank]
+    shift, drift = first.vectors[ROW.shift][:rank], first.vectors[ROW.drift]
     fill_with_normals(rng, noise)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
     scale = math.sqrt(2.0 * plan.step)
@@ -318,15 +340,15 @@ def couple_langevin(target, pieces, plan, first, second, rng):
     mala.subtract_gradient(plan, drift, gradient_scale, shift)
     is_shared = couple_noise(shift, noise, coin, np.inf, other)
     mala.subtract_gradient(plan, first.memory, gradient_scale, noise)
-    displace(plan, first.position, noise, scale, first.scratch[PROPOSAL])
+    displace(plan, first.position, noise, scale, first.vectors[ROW.proposal])
     energy = evaluate_at_proposal(target, pieces, first)
     other_energy = energy
     if is_shared:
-        second.scratch[PROPOSAL][:] = first.scratch[PROPOSAL]
-        second.scratch[NEW_GRADIENT][:] = first.scratch[NEW_GRADIENT]
+        second.vectors[ROW.proposal][:] = first.vectors[ROW.proposal]
+        second.vectors[ROW.new_gradient][:] = first.vectors[ROW.new_gradient]
     else:
         mala.subtract_gradient(plan, second.memory, gradient_scale, other)
-        displace(plan, second.position, other, scale, second.scratch[PROPOSAL])
+        displace(plan, second.position, other, scale, second.vectors[ROW.proposal])
         other_energy = evaluate_at_proposal(target, pieces, second)
     code = accept_langevin(plan, first, energy, threshold)
     return max(code, accept_langevin(plan, second, other_energy, threshold))
@@ -343,14 +365,14 @@ def accept_independence(state, energy, log_weight, threshold):
 
 def couple_independence(target, pieces, plan, first, second, rng):
     """Make one coupled step of independent proposals."""
-    proposal = first.scratch[PROPOSAL]
-    noise = first.scratch[NOISE][: plan.factor.shape[1]]
+    proposal = first.vectors[ROW.proposal]
+    noise = first.vectors[ROW.noise][: plan.factor.shape[1]]
     square = propose(plan, rng, noise, proposal)
     threshold = -rng.standard_exponential()
     energy = evaluate_proposal(target, pieces, first, proposal)
     log_weight = -energy - log_proposal(plan, square)
-    second.scratch[PROPOSAL][:] = proposal
-    second.counts[PROPOSALS] += 1
+    second.vectors[ROW.proposal][:] = proposal
+    second.counts[COUNT.proposals] += 1
     code = accept_independence(first, energy, log_weight, threshold)
     return max(code, accept_independence(second, energy, log_weight, threshold))
 
@@ -366,30 +388,33 @@ def init_independence(
 
 def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
     """Make one coupled step of tilted Gibbs."""
-    rank = plan.factor.shape[1]
-    noise, other = first.scratch[NOISE][:rank], second.scratch[NOISE][:rank]
-    second_noise, shift = first.scratch[EXTRA][:rank], second.scratch[EXTRA][:rank]
+    rank, y, mean = plan.factor.shape[1], tilted_gibbs.ROW.y, tilted_gibbs.ROW.mean
+    noise, other = first.vectors[ROW.noise][:rank], second.vectors[ROW.noise][:rank]
+    # `tilted_gibbs.ROW` ends with the mean, and the next row of each chain is free.
+    second_noise = first.vectors[mean + 1][:rank]
+    shift = second.vectors[mean + 1][:rank]
     # This row is free until the proposal is written.
-    difference = first.scratch[PROPOSAL]
+    difference = first.vectors[ROW.proposal]
     fill_with_normals(rng, noise)
     fill_with_normals(rng, second_noise)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
     scale = math.sqrt(plan.step)
     white_shift(plan.whiten, first.position, second.position, scale, difference, shift)
     is_shared = couple_noise(shift, noise, coin, FAR, other)
-    # First y given the position, then the proposal given y.
-    displace(plan, first.position, noise, scale, first.scratch[Y])
+    # First y given the position, then the proposal given y. Both draws are coupled.
+    displace(plan, first.position, noise, scale, first.vectors[y])
     set_proposal_mean(target, pieces, plan, first)
     if is_shared:
-        second.scratch[Y : MEAN + 1] = first.scratch[Y : MEAN + 1]
+        # Equal y have the same w, gradient and mean, which are not computed twice.
+        second.vectors[y : mean + 1] = first.vectors[y : mean + 1]
     else:
-        displace(plan, second.position, other, scale, second.scratch[Y])
+        displace(plan, second.position, other, scale, second.vectors[y])
         set_proposal_mean(target, pieces, plan, second)
     scale = math.sqrt(plan.step / (1.0 + plan.step))
     white_shift(
         plan.whiten,
-        first.scratch[MEAN],
-        second.scratch[MEAN],
+        first.vectors[mean],
+        second.vectors[mean],
         scale,
         difference,
         shift,
@@ -397,8 +422,20 @@ def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
     is_shared = couple_noise(
         shift, second_noise, rng.standard_exponential(), FAR, other
     )
-    displace(plan, first.scratch[MEAN], second_noise, scale, first.scratch[PROPOSAL])
-    displace(plan, second.scratch[MEAN], other, scale, second.scratch[PROPOSAL])
+    displace(
+        plan,
+        first.vectors[mean],
+        second_noise,
+        scale,
+        first.vectors[ROW.proposal],
+    )
+    displace(
+        plan,
+        second.vectors[mean],
+        other,
+        scale,
+        second.vectors[ROW.proposal],
+    )
     energy, other_energy = weigh_both(target, pieces, first, second, is_shared)
     code = decide(first, energy, log_acceptance(plan, first, energy), threshold)
     log_ratio = log_acceptance(plan, second, other_energy)
@@ -408,15 +445,16 @@ def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
 @kernel
 def couple_proximal(target, pieces, plan, whiten, first, second, rng, twins):
     """Make one coupled step. ``twins`` are two streams in the same new state."""
-    noise, other = first.scratch[NOISE], second.scratch[NOISE]
-    shift, difference = first.scratch[SHIFT], first.scratch[DIFFERENCE]
+    noise, other = first.vectors[ROW.noise], second.vectors[ROW.noise]
+    shift, difference = first.vectors[ROW.shift], first.vectors[ROW.difference]
     fill_with_normals(rng, noise)
     coin = rng.standard_exponential()
     metric, scale = plan.metric, math.sqrt(plan.metric.step)
     white_shift(whiten, first.position, second.position, scale, difference, shift)
     is_shared = couple_noise(shift, noise, coin, FAR, other)
-    displace(metric, first.position, noise, scale, first.scratch[PROPOSAL])
-    displace(metric, second.position, other, scale, second.scratch[PROPOSAL])
+    displace(metric, first.position, noise, scale, first.vectors[ROW.proposal])
+    displace(metric, second.position, other, scale, second.vectors[ROW.proposal])
+    # Equal y, metrics and streams give equal draws, so a shared draw is made once.
     code = alternation.draw_given_y(target, pieces, plan, first, twins[0])
     if code == OK and not is_shared:
         code = alternation.draw_given_y(target, pieces, plan, second, twins[1])

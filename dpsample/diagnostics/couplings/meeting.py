@@ -47,9 +47,6 @@ Result = TypeVar("Result")
 # Called with the time of the first row, draws of the chain ahead, and of the other.
 OnRows = Callable[[int, Array, Array], None]
 
-# Bounds below the share of this number of replicates are not seen in any sample.
-RESOLUTION = 3.0
-
 
 def prepare_pair(
     sampler: SamplerLike, target: Gibbs, rng: np.random.Generator
@@ -114,6 +111,7 @@ class Coupled:
             on_rows(self.lag, ahead[-1:], starts[1][None])
         time = self.lag
         has_met = bool(np.array_equal(first.position, second.position))
+        # Rows of both chains are made in parts, so that Ctrl-C is served in between.
         draws, others = np.empty((2, 64, len(lead[0])))
         size = ChunkSize()
         while not has_met and time < self.max_steps:
@@ -150,7 +148,7 @@ def build(
     start = None
     if init is not None:
         start = check.array("init", init, shape=(target.dim,))
-        if not target.problem.domain.contains(start):
+        if not target.domain.contains(start):
             check.fail("init", "inside the domain", start, "Use domain.project(init).")
     prepared, pair, text = prepare_pair(sampler, target, root)
     return Coupled(
@@ -242,11 +240,12 @@ def upper_limit(means: Array, count: int, error: Array) -> Array:
     Chernoff and Hoeffding it is too low with probability at most ``error``, whatever
     the distribution.
     """
-    budget = -np.log(error) / count
+    # The divergence increases in p above the mean, so bisection finds the limit.
+    max_divergence = -np.log(error) / count
     low, high = np.array(means, dtype=np.float64), np.ones_like(means)
     for _ in range(60):
         middle = 0.5 * (low + high)
-        fits = divergence(means, np.minimum(middle, 1.0 - 1e-16)) <= budget
+        fits = divergence(means, np.minimum(middle, 1.0 - 1e-16)) <= max_divergence
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return high
 
@@ -342,6 +341,9 @@ class MeetingTimes:
         bounded by the geometric tail alone. Statistical, for this dataset, not a DP
         proof.
         """
+        # Bounds below the share of this number of replicates are not seen in any
+        # sample.
+        resolution = 3.0
         check.open_interval(0.0, 1.0, confidence=confidence)
         entries = np.atleast_1d(check.entries("steps", steps))
         numbers = check.array("steps", entries, shape=(None,))
@@ -361,11 +363,11 @@ class MeetingTimes:
         error = (1.0 - confidence) / ((doublings + 1.0) * (doublings + 2.0))
         limit = lags * upper_limit(estimate / lags, count, error)
         # A mean of fewer than three pairs is unreliable. A fitted tail replaces it.
-        is_small = estimate < RESOLUTION / count
+        is_small = estimate < resolution / count
         tail = geometric_tail(self.times, self.lag, numbers)
         return TotalVariationCurve(
             steps=t,
-            estimate=np.where(is_small, np.minimum(tail, RESOLUTION / count), estimate),
+            estimate=np.where(is_small, np.minimum(tail, resolution / count), estimate),
             upper=np.minimum(1.0, limit),
             horizon=t + lags.astype(np.int64) * self.lag,
             is_extrapolated=is_small,

@@ -30,6 +30,7 @@ from dpsample.targets.gibbs import Gibbs
 
 Function = Callable[[Array], ArrayLike]
 
+# Functions that users may name.
 NAMED: dict[str, Function] = {
     "theta": lambda draws: draws,
     "theta_squared": lambda draws: draws**2,
@@ -72,6 +73,7 @@ class UnbiasedMoments:
 
 def weights(t: Ints, lag: int, first: int, last: int) -> Array:
     """Return the share of k in [first, last] with k + j lag = t for some j >= 1."""
+    # k = t - j lag is in [first, last] for j from min_j to max_j.
     max_j = (t - first) // lag
     min_j = np.maximum(1, -((last - t) // lag))
     return np.asarray(np.maximum(0, max_j - min_j + 1) / (last - first + 1))
@@ -110,6 +112,7 @@ def _replicate(
     coupled: Coupled, total: _Sum, rng: np.random.Generator
 ) -> tuple[int, bool, list[Values]]:
     time, has_met, position = coupled.meet(rng, total.add)
+    # After the meeting one chain goes on alone, as long as k has values left.
     if has_met and time < total.last:
         draws = coupled.continue_first(position, rng, total.last - time)
         total.add(time + 1, draws, draws[:0])

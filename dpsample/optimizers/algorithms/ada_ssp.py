@@ -1,40 +1,46 @@
 r"""Noisy normal equations of linear regression: Wang (2018), AdaSSP.
 
-With :math:`S = \frac1n \sum_i a_i a_i^T` and :math:`r = \frac1n \sum_i a_i y_i`, both
-with Gaussian noise E (`noise.elementary`) of deviations tau and s, :math:`\hat w =
-H^{-1} (r + E_r)`, H being S + E with its eigenvalues below :math:`\tau \sqrt{2d}`,
-about the noise's spectral norm, raised to that. The published version adds a ridge to
-all eigenvalues, for which it buys the least one; what is raised here is known, and no
-more is than has to be. That and its height were chosen after reading 48 cells of three
-sets and five models, where it leaves less excess loss; no others have confirmed it.
+The sufficient statistics of a squared loss are the Gram matrix :math:`S = \frac1n
+\sum_i a_i a_i^T` of the rows and the mean :math:`r = \frac1n \sum_i a_i y_i`. Both are
+released with Gaussian noise E (`noise.elementary`) of standard deviations tau and s.
+Then :math:`\hat w = H^{-1} (r + E_r)`, where H is S + E, with all eigenvalues below
+:math:`\tau \sqrt{2d}` raised to this number, which is about the spectral norm of the
+noise. The published version adds a ridge to all eigenvalues instead. For it a part of
+the budget is spent on the smallest eigenvalue. This form spends nothing on it, and
+changes only the eigenvalues that the noise dominates. It was chosen, with its
+threshold, after reading 48 settings of three data sets and five models, where it has
+less excess loss. No other settings have confirmed it.
 
-**Sensitivity.** Rows have l_2 norm at most R, responses (less offsets) are at most B in
-size. One record replaced changes S by :math:`D = (a a^T - b b^T)/n` and r by :math:`v =
-(a y - b z)/n`. Both go into one Gaussian mechanism, so with :math:`A = (R^2/n\tau)^2, C
-= (R B/n s)^2`, and a, b of lengths alpha R, beta R at an angle of cosine t,
+**Sensitivity.** Rows have l_2 norm at most R, and responses minus offsets are at most B
+in absolute value. One replaced record changes S by :math:`D = (a a^T - b b^T)/n` and r
+by :math:`v = (a y - b z)/n`. Both go into one Gaussian mechanism, so with :math:`A =
+(R^2/n\tau)^2, C = (R B/n s)^2`, and a, b of lengths alpha R, beta R at an angle of
+cosine t,
 
 .. math:: \mathrm{gdp}^2 = \frac{|D|_F^2}{\tau^2} + \frac{|v|^2}{s^2} \le
    A (\alpha^4 + \beta^4 - 2 \alpha^2 \beta^2 t^2)
    + C (\alpha^2 + \beta^2 + 2 \alpha \beta |t|),
 
-which is attained, because it is convex in (y, z). No pair is far apart in both: v is
-longest for b = a, where D = 0. If :math:`\alpha\beta \ge \kappa = C/2A`, the best |t|
-is :math:`\kappa/\alpha\beta`, where the bound is :math:`A (\alpha^4 + \beta^4) + C
-(\alpha^2 + \beta^2) + C^2/2A`, increasing in both lengths. Otherwise |t| = 1 is best,
-where it is :math:`(\alpha + \beta)^2 (A (\alpha - \beta)^2 + C)`. That grows when both
-are scaled up, until they reach the first case or the longer is 1; then it grows with
-the shorter, its derivative being a positive multiple of :math:`C - 2 A \alpha (1 -
-\alpha) > 0` for :math:`\alpha < \kappa`. So the largest value is at full length,
+which is attained, because it is convex in (y, z). No pair of records is far apart in
+both statistics, because v is longest for b = a, where D = 0. If :math:`\alpha\beta \ge
+\kappa = C/2A`, the best |t| is :math:`\kappa/\alpha\beta`, where the bound is :math:`A
+(\alpha^4 + \beta^4) + C (\alpha^2 + \beta^2) + C^2/2A`, increasing in both lengths.
+Otherwise |t| = 1 is best, where it is :math:`(\alpha + \beta)^2 (A (\alpha - \beta)^2 +
+C)`. That grows when both are scaled up, until they reach the first case or the longer
+is 1. Then it grows with the shorter, because its derivative is a positive multiple of
+:math:`C - 2 A \alpha (1 - \alpha) > 0` for :math:`\alpha < \kappa`. So the largest
+value is at full length,
 
 .. math:: \mathrm{gdp}^2 \le 2 A + 2 C + C^2/2A \ \text{ if } C \le 2 A,
    \quad \text{else } 4 C,
 
-and it is attained; separate sensitivities would give 2 A + 4 C. A record set to zero
-changes S by :math:`a a^T/n` and r by :math:`a y/n`: A + C.
+and it is attained. Separate sensitivities would give 2 A + 4 C. A record that is set to
+zero changes S by :math:`a a^T/n` and r by :math:`a y/n`, so the bound is A + C.
 
-**Rounding.** A mean of n products is off by at most :math:`2^{-53} (n + 4)` times the
-mean of their sizes, in any order, so computed pairs are apart by a part :math:`2^{-52}
-n (n + 4)` more than exact ones, in either norm; rows exceed R by a part 1e-12 at most.
+**Rounding.** A computed mean of n products has an error of at most :math:`2^{-53} (n +
+4)` times the mean of their absolute values, in any order. So the distance of two
+computed statistics exceeds the exact one by at most the part :math:`2^{-52} n (n + 4)`,
+in either norm. Rows exceed R by at most the part 1e-12.
 """
 
 import math
@@ -65,20 +71,21 @@ from dpsample.problem.problem import Problem
 from dpsample.problem.records import curvature_matrix
 from dpsample.targets.gibbs import as_rows
 
-MOST_DIM = 5000  # coefficients: a matrix of them, and its eigenvectors
-CLEAR = math.sqrt(2.0)  # least eigenvalue, over tau sqrt(d)
+# Maximum number of coefficients. The solution holds a square matrix of this size and
+# its eigenvectors.
+MOST_DIM = 5000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NormalEquations(Query):
-    """Noisy S and r, and the minimizer over the domain that they tell.
+    """Noisy S and r, and the minimizer over the domain that follows from them.
 
     Parameters
     ----------
     matrix_stddev, vector_stddev : float
-        tau and s; 0: no noise.
+        tau and s. 0 means no noise.
     ridge : float
-        lambda.
+        lambda, which is added to all eigenvalues of S.
     """
 
     matrix_stddev: float
@@ -87,11 +94,11 @@ class NormalEquations(Query):
 
     @property
     def is_noisy(self) -> bool:
-        """Whether both are perturbed."""
+        """Whether both statistics are perturbed."""
         return min(self.matrix_stddev, self.vector_stddev) >= LEAST_NOISE
 
     def answer(self, problem: Problem, rng: np.random.Generator) -> Array:
-        """Draw the noise, solve, constrain."""
+        """Draw the noise, and minimize over the domain."""
         return self.solve(problem.facts, *self.noisy(problem, rng))
 
     def noisy(self, problem: Problem, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -108,11 +115,12 @@ class NormalEquations(Query):
 
     @np.errstate(all="ignore")
     def solve(self, facts: PublicFacts, matrix: Array, vector: Array) -> Array:
-        """Minimizer of the noisy quadratic and the ridge; post-processing."""
+        """Return the minimizer of the noisy quadratic and the ridge."""
         from scipy.optimize import brentq
 
         values, vectors = np.linalg.eigh(matrix)
-        clear = CLEAR * self.matrix_stddev * math.sqrt(facts.dim)
+        # Smaller eigenvalues may be noise only.
+        clear = math.sqrt(2.0) * self.matrix_stddev * math.sqrt(facts.dim)
         sizes = np.maximum(values + self.ridge, clear)
         slope = vectors.T @ (vector - matrix @ facts.center)
         # Without noise the matrix may be singular. Directions without curvature are
@@ -127,8 +135,11 @@ class NormalEquations(Query):
                     np.linalg.norm(slope / (sizes + extra)) - domain.ball_radius
                 )
 
+            # If the minimizer is outside the ball, the constrained one has the Lagrange
+            # multiplier at which its norm is the radius.
             if excess(0.0) > 0.0:
-                # At |slope|/radius the norm is at most the radius: no size is negative.
+                # At |slope|/radius the norm is at most the radius, since all sizes are
+                # positive.
                 top = float(np.linalg.norm(slope)) / domain.ball_radius
                 multiplier = float(brentq(excess, 0.0, 2.0 * top, xtol=1e-15 * top))
         point = facts.center + vectors @ (slope / (sizes + multiplier))
@@ -140,26 +151,28 @@ class AdaSSP(Optimizer):
     r"""Linear regression from a noisy Gram matrix and noisy products with responses.
 
     Wang (UAI 2018, arXiv:1803.02596), in the form of the module: :math:`\hat w = c +
-    H^{-1} (r + E_r - (S + E_S) c)`, H being :math:`S + E_S + \lambda I` with
-    eigenvalues raised to :math:`\tau \sqrt{2d}` at least, c the domain's center. On l_2
-    balls it is the minimizer of the noisy quadratic, on other domains its projection.
-    tau is the noise of a diagonal entry of S, and s that of r. To first order the
-    covariance of the error is
+    H^{-1} (r + E_r - (S + E_S) c)`, where H is :math:`S + E_S + \lambda I` with
+    eigenvalues of at least :math:`\tau \sqrt{2d}`, and c is the domain's center. On l_2
+    balls the answer is the minimizer of the noisy quadratic, on other domains the
+    projection of :math:`\hat w`. tau is the standard deviation of a diagonal entry of
+    S, and s that of an entry of r. To first order the covariance of the error is
 
     .. math:: S^{-1} \Bigl(\bigl(s^2 + \tfrac{\tau^2}2 |w|^2\bigr) I + \tfrac{\tau^2}2 w
        w^T\Bigr) S^{-1},
 
-    which grows with :math:`B^2` and :math:`R^2 |w|^2` of the answer, where methods that
-    add noise to gradients pay for :math:`(B + R M)^2`, M the radius of the domain. It
-    reads the records once, and needs no radius.
+    which grows with :math:`B^2` and :math:`R^2 |w|^2`, where w is the answer. For
+    methods that add noise to gradients it grows with :math:`(B + R M)^2`, where M is
+    the radius of the domain. `AdaSSP` reads the records once, and needs no radius.
 
     Parameters
     ----------
     ridge : float
-        lambda >= 0, beside losses (<a, w> - y)^2/2 averaged over the records.
+        lambda >= 0, which multiplies |w|^2/2. It is added to the mean over the records
+        of the losses (<a, w> - y)^2/2.
     matrix_share : float
-        In (0, 1): a for A : C = a : 1 - a, the terms of the privacy of S and r in the
-        module's proof. More for answers that are long compared with B/R.
+        Number a in (0, 1) for which A : C = a : 1 - a, the terms of S and r in the
+        module's bound of the squared gdp. Increase it for answers w whose norm is large
+        compared with B/R.
 
     Raises
     ------
@@ -170,7 +183,7 @@ class AdaSSP(Optimizer):
     Guarantee
     ---------
     S, r and all that follows from them are (epsilon, delta)-DP under either relation,
-    if the declared bounds hold for every possible record; rounding errors are counted.
+    if the declared bounds hold for every possible record. Rounding errors are included.
 
     Examples
     --------
@@ -197,7 +210,7 @@ class AdaSSP(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One query."""
+        """Return a recipe of one query."""
         refuse_paper(calibration, "The printed one buys an eigenvalue as well.")
         if not isinstance(facts.loss, Squared):
             remedy = "No such means are enough for other losses."
@@ -215,11 +228,13 @@ class AdaSSP(Optimizer):
         )
 
     def _noise(self, facts: PublicFacts, budget: Budget) -> dict[str, float]:
-        """Return both deviations."""
+        """Return both standard deviations."""
         response, unit = rounded_size(facts)
         row = facts.full_row_bound * facts.dual_ratio(2.0)
         unit *= row
         a, c = self.matrix_share, 1.0 - self.matrix_share
+        # At these standard deviations A and C are in the ratio a : c, and the bound of
+        # the squared gdp is that of the budget.
         unit *= math.sqrt(joint_square(a, c, budget.relation)) / gdp_of(budget)
         return {
             "matrix_stddev": round_up(unit * row / math.sqrt(a)),
@@ -228,15 +243,16 @@ class AdaSSP(Optimizer):
 
 
 def responses_without_offsets(problem: Problem) -> Array:
-    """Responses less the offsets of margins."""
+    """Return the responses minus the offsets of margins."""
     offset = problem.data.offset
     return np.asarray(problem.data.response - (offset if len(offset) else 0.0))
 
 
 def rounded_size(facts: PublicFacts) -> tuple[float, float]:
-    """Bounds of responses less offsets, and of what a record may move a mean of n.
+    """Return B, and the largest move of a mean of n if one record changes.
 
-    The latter, in units of the record's own size, with rounding errors as above.
+    The move is in units of the record's own size, and includes the rounding errors that
+    the module derives.
     """
     response = (facts.response_bound or 1.0) + facts.offset_bound
     if math.isinf(response):
@@ -247,7 +263,7 @@ def rounded_size(facts: PublicFacts) -> tuple[float, float]:
 
 
 def joint_square(a: float, c: float, relation: str) -> float:
-    """Largest squared distance of neighbors in S and r, in units of the noise."""
+    """Return the bound of the squared gdp for A = a and C = c."""
     if relation == "zero_out":
         return a + c
     return 2.0 * a + 2.0 * c + c * c / (2.0 * a) if c <= 2.0 * a else 4.0 * c

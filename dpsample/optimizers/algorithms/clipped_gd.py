@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from dpsample.core import check
-from dpsample.optimizers.loop.clipping import (
-    clipped_smoothness,
-    descent_sensitivity,
-)
+from dpsample.optimizers.loop.clipping import clipped_smoothness, descent_sensitivity
 from dpsample.optimizers.loop.estimators import ClippedMean
 from dpsample.optimizers.loop.iterate_errors import has_error_bound
 from dpsample.optimizers.loop.optimizer import (
@@ -25,7 +22,6 @@ from dpsample.optimizers.loop.optimizer import (
     refuse_paper,
 )
 from dpsample.optimizers.loop.perturbations import (
-    SHIFTS,
     GaussianNoise,
     NoNoise,
     Perturbation,
@@ -34,7 +30,7 @@ from dpsample.optimizers.loop.perturbations import (
 )
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import Event, GaussianEvent
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts
 

@@ -24,11 +24,11 @@ from dpsample.noise.selection import BELOW
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import PSI_BOUND, CatoniMean, Mean
 from dpsample.optimizers.loop.optimizer import Calibration, Loop, Optimizer, Recipe
-from dpsample.optimizers.loop.perturbations import SHIFTS, rounding_excess
+from dpsample.optimizers.loop.perturbations import rounding_excess
 from dpsample.optimizers.loop.steps import FrankWolfeStep, step_numbers
 from dpsample.privacy import rho_from_bounded_range, rho_from_budget
 from dpsample.privacy.accounting.events import ConcentratedEvent, PureEvent
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
 

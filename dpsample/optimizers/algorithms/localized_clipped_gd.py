@@ -2,10 +2,13 @@ r"""Localized minimization of clipped risks, for heavy-tailed gradients.
 
 Xu et al. (arXiv 2026), Algorithms 3, 4 and 5. Phase i solves :math:`\min \frac1{n_i}
 \sum f_C + \frac1{2 \eta_i n_i} |w - w_{i-1}|^2` on :math:`n_i = \lfloor n/2^i \rfloor`
-fresh records, :math:`\eta_i = \eta/4^i`, to a certified accuracy (the published version
-takes more than n^2 passes) and adds Gaussian noise. Minimizers of neighbors are
-:math:`s C \eta_i` apart, s = 2 for a replaced record and 1 for one set to zero.
-Algorithms 4 and 5 make several such runs, from the last one's output.
+fresh records, where :math:`f_C` is a record's loss with gradients clipped to length C,
+:math:`w_{i-1}` the output of the phase before, and :math:`\eta_i = \eta/4^i`. The
+solution has a certified accuracy, whereas the published version takes more than n^2
+passes. Then Gaussian noise is added. The minimizers of neighboring data sets are at
+most :math:`s C \eta_i` apart, with s = 2 for a replaced record and 1 for a record that
+is set to zero. Later phases are closer to the minimizer, and need less noise.
+Algorithms 4 and 5 make several such runs. Each starts at the output of the run before.
 """
 
 import math
@@ -41,10 +44,10 @@ from dpsample.problem.facts import PublicFacts
 class Stage(NamedTuple):
     """One phase of a localized run."""
 
-    first: int
-    size: int
-    eta: float
-    stddev: float
+    first: int  # number of its first record
+    size: int  # number of its records
+    eta: float  # eta_i
+    stddev: float  # noise in each coordinate of its output
     error: float  # distance of the certified point from the minimizer
 
 
@@ -57,14 +60,16 @@ class LocalizationPlan(NamedTuple):
 
     @property
     def eta(self) -> float:
-        """Step eta of the schedule eta_i = eta/4^i."""
+        """Number eta of the schedule eta_i = eta/4^i, which begins with i = 1."""
         return 4.0 * self.stages[0].eta
 
     def gap(self, spread: float) -> float:
-        """Bound of the mean excess *clipped* risk if E |start - minimizer|^2 <= spread.
+        """Bound the mean excess clipped risk, if E |start - minimizer|^2 <= spread.
 
-        On-average stability of the minimizer costs 2 eta_i E |clipped gradient|^2.
+        The minimizer on a sample generalizes up to 2 eta_i E |clipped gradient|^2,
+        because it is stable on average if one record changes.
         """
+        # Root of the mean square of the length of a clipped gradient.
         rms = self.scales.root_mean_square(self.clip)
         total, square_distance = 0.0, spread
         for stage in self.stages:
@@ -74,20 +79,23 @@ class LocalizationPlan(NamedTuple):
         return total + rms * self.output_distance(self.stages[-1])
 
     def output_distance(self, stage: Stage) -> float:
-        """Bound of the mean distance of a stage's output from its minimizer."""
+        """Bound the mean distance of a stage's output from its minimizer."""
         return math.sqrt(self.scales.dim) * stage.stddev + stage.error
 
 
 def plan_of(scales: HeavyTailedScales, run: Block, accuracy: float) -> LocalizationPlan:
-    """Threshold, step and noise of a localized run.
+    """Plan the threshold, the schedule and the noise of a localized run.
 
-    With the scales' noise the clipped excess risk is at most about
-    4 D^2/(eta n) + eta (2 r^2/3 + 4 d (s C/gdp)^2/n), which eta minimizes.
+    The excess clipped risk is at most about
+    4 D^2/(eta n) + eta (2 r^2/3 + 4 d (s C/gdp)^2/n), which eta minimizes. D is the
+    distance from the start, r the root mean square of a clipped gradient, and gdp the
+    budget's Gaussian-DP parameter.
     """
     first, count = run.first, run.num_records
     if count < 2:
         check.fail("num_records", "at least 2 in every localized run", count)
     clip = scales.threshold(count)
+    # Without a threshold the solver's accuracy is relative to the moment.
     bound = clip if math.isfinite(clip) else scales.moment
     rms = scales.root_mean_square(clip)
     per_step = scales.shift * clip / scales.gdp if math.isfinite(scales.gdp) else 0.0
@@ -97,7 +105,9 @@ def plan_of(scales: HeavyTailedScales, run: Block, accuracy: float) -> Localizat
     for i in range(1, count.bit_length()):
         step = eta * 0.25**i
         stddev = round_up(per_step * step * (1.0 + accuracy)) if per_step else 0.0
-        # Both neighbors err by half of accuracy * (distance of their minimizers).
+        # The solutions of both neighbors have an error of half of accuracy times the
+        # distance of their minimizers. The factor 1 + accuracy of the noise covers
+        # both.
         error = 0.5 * accuracy * scales.shift * bound * step
         stages.append(Stage(first, count >> i, step, stddev, error))
         first += count >> i
@@ -107,12 +117,12 @@ def plan_of(scales: HeavyTailedScales, run: Block, accuracy: float) -> Localizat
 def minimizations(
     facts: PublicFacts, plan: LocalizationPlan, local_radius: float = math.inf
 ) -> tuple[Minimization, ...]:
-    """Phases of a plan; a local ball stays about the start of the first."""
+    """Return the phases of a plan, in a ball about the start of the first phase."""
     curvature = clipped_smoothness(facts, plan.clip)
     phases = []
     for index, stage in enumerate(plan.stages):
         ridge = 1.0 / (stage.eta * stage.size)
-        # Epochs of random records pay where they are much shorter than a pass.
+        # Epochs of random records are faster if they are much shorter than a pass.
         epoch = STEPS_PER_CONDITION * (1.0 + curvature / ridge)
         phases.append(
             Minimization(
@@ -139,12 +149,12 @@ class LocalizedRuns(HeavyTailed):
     Parameters
     ----------
     accuracy : float
-        Part of the sensitivity that the certified solver may add.
+        Part of the sensitivity that the error of the certified solver may add.
     max_steps : int
-        Gradient steps of a phase with calibration "paper", whose published number
-        cannot be run; not used otherwise.
+        Number of gradient steps of a phase with calibration "paper", because the
+        published number is too large to run. It is not used otherwise.
     failure : float
-        Failure probability beta of the published step size; not used otherwise.
+        Failure probability beta of the published step size. It is not used otherwise.
     """
 
     accuracy: float = 1e-4
@@ -158,20 +168,20 @@ class LocalizedRuns(HeavyTailed):
         check.integer(1, max_steps=self.max_steps)
 
     def _runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
-        """Localized runs, on disjoint records: here one on all of them."""
+        """Return the localized runs, here one on all records."""
         return (Block(0, facts.num_records, scales.distance),)
 
     def _plans(
         self, facts: PublicFacts, scales: HeavyTailedScales
     ) -> tuple[LocalizationPlan, ...]:
-        """Public numbers of all runs."""
+        """Return the plans of all runs."""
         runs = self._runs(facts, scales)
         return tuple(plan_of(scales, run, self.accuracy) for run in runs)
 
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """Phases of all runs, certified or published."""
+        """Return the phases of all runs, with certified or published solutions."""
         scales = self.scales(facts, budget)
         if calibration == "paper":
             return self._printed_recipe(facts, scales, budget)
@@ -194,7 +204,7 @@ class LocalizedRuns(HeavyTailed):
     def _printed_recipe(
         self, facts: PublicFacts, scales: HeavyTailedScales, budget: Budget | None
     ) -> Recipe:
-        """Recipe of published phases, with what is true of them."""
+        """Return a recipe of published phases, with their true privacy event."""
         loops, printed = list[Phase](), list[PrintedLocalization]()
         for run in self._runs(facts, scales):
             phases = printed_phases(
@@ -256,7 +266,7 @@ class LocalizedClippedGD(LocalizedRuns):
     ---------
     With calibration "exact" the output is (epsilon, delta)-DP under either relation, if
     the loss is a convex function of a linear margin and the declared bounds hold for
-    every possible record. The moment only sets hyper-parameters: privacy does not
+    every possible record. The moment only sets hyperparameters, so privacy does not
     depend on it.
 
     Examples
@@ -274,13 +284,13 @@ class LocalizedClippedGD(LocalizedRuns):
     name: ClassVar[str] = "localized_clipped_gd"
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
-        r"""Bound of the mean excess population risk of calibration "exact".
+        r"""Bound the mean excess population risk of calibration "exact".
 
-        About :math:`D (\frac{3.3 r_2}{\sqrt n} + \frac{2k}{k-1} r_k (\frac{8 \sqrt
-        d}{\mu n})^{(k-1)/k})`, evaluated on the phases as they are: on-average
-        stability, noise, and the clipping bias times the domain's diameter (or twice
-        the distance on an unbounded domain, where nothing is clipped or the bound is
-        conditional on it).
+        It is about :math:`D (\frac{3.3 r_2}{\sqrt n} + \frac{2k}{k-1} r_k (\frac{8
+        \sqrt d}{\mu n})^{(k-1)/k})`, evaluated for the actual phases. Its terms are
+        stability on average, noise, and the clipping bias times the domain's diameter.
+        On an unbounded domain the diameter is twice the distance. The bound assumes
+        then that iterates stay within it, unless nothing is clipped.
         """
         scales = self.scales(facts, budget)
         (plan,) = self._plans(facts, scales)
@@ -290,7 +300,7 @@ class LocalizedClippedGD(LocalizedRuns):
 
 @dataclass(frozen=True, kw_only=True)
 class IteratedLocalizedClippedGD(GrowingBlocks, LocalizedRuns):
-    r"""`LocalizedClippedGD` on growing blocks, the distance halved from run to run.
+    r"""`LocalizedClippedGD` on growing blocks. Each run halves the distance.
 
     Run t reads its own :math:`n_t = \lfloor 2^{t-1} n/(\log_2 n)^A \rfloor` records,
     :math:`A = \log_{\bar\theta} 2`, starts at the last run's output and takes the step
@@ -311,8 +321,8 @@ class IteratedLocalizedClippedGD(GrowingBlocks, LocalizedRuns):
 
     Guarantee
     ---------
-    As for `LocalizedClippedGD`: the blocks are disjoint, and every one may spend the
-    whole budget.
+    The guarantee is that of `LocalizedClippedGD`. The blocks are disjoint, so each may
+    use the whole budget.
 
     Examples
     --------
@@ -329,19 +339,19 @@ class IteratedLocalizedClippedGD(GrowingBlocks, LocalizedRuns):
     name: ClassVar[str] = "iterated_localized_clipped_gd"
 
     def _runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
-        """One run on every block."""
+        """Return one run for every block."""
         return self.blocks(facts, scales)
 
     def run_bounds(
         self, facts: PublicFacts, scales: HeavyTailedScales, budget: Budget | None
     ) -> list[tuple[Gap, float]]:
-        """See `GrowingBlocks.run_bounds`; the scales know the budget."""
-        del budget
+        """See `GrowingBlocks.run_bounds`."""
+        del budget  # the scales contain its gdp
         return [(plan.gap, plan.clip) for plan in self._plans(facts, scales)]
 
 
 def num_runs(num_records: int) -> int:
-    """Localized runs m = floor(log2(2n/log2 n)/2) - 1, at least 1."""
+    """Return the number of runs m = floor(log2(2n/log2 n)/2) - 1, at least 1."""
     check.integer(2, num_records=num_records)
     inside = 2.0 * num_records / math.log2(num_records)
     return max(1, math.floor(0.5 * math.log2(inside)) - 1)
@@ -368,8 +378,8 @@ class PrivateStochasticApproximation(LocalizedRuns):
 
     Guarantee
     ---------
-    As for `LocalizedClippedGD`: the blocks are disjoint, and every one may spend the
-    whole budget.
+    The guarantee is that of `LocalizedClippedGD`. The blocks are disjoint, so each may
+    use the whole budget.
 
     Examples
     --------
@@ -380,7 +390,7 @@ class PrivateStochasticApproximation(LocalizedRuns):
     name: ClassVar[str] = "private_stochastic_approximation"
 
     def _runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
-        """One run on every block, in the ball of its radius."""
+        """Return one run for every block, in the ball of its radius."""
         blocks = num_runs(facts.num_records)
         count = facts.num_records // blocks
         radii = [scales.distance * 0.5**i for i in range(blocks)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 from dpsample.core import check
+from dpsample.core.renamed import renamed
 from dpsample.losses import BUILT_IN, Loss
 from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.loop.last_iterate import check_smooth, last_iterate_recipe
@@ -33,25 +34,16 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
     refuse_paper,
 )
-from dpsample.optimizers.loop.scaled import FIRST, LAST, MIDDLE
+from dpsample.optimizers.loop.scaled import STAGE
 from dpsample.optimizers.loop.steps import ScaledStep
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
 Output = Literal["average", "tail", "scaled", "last"]
-OUTPUTS = ("average", "tail", "scaled", "last")
 # Options that only one output uses. They are None for the others.
-OUTPUT_OF_OPTION = {"tail_share": "tail", "ridge": "last", "wall_loss": "scaled"}
-# Default number of steps of the outputs "tail" and "scaled". A plan takes more if its
-# steps would be too long to be stable.
-MIN_TAIL_STEPS = 100
-# Default share of the steps, at the end, whose iterates are averaged.
-TAIL_SHARE = 0.5
-OUTPUTS_WITH_TAIL = ("tail", "scaled")
-MIN_SCALED_STEPS = 2  # the first stage and the last one have one at least
-# num_steps * step_size * ridge of the last iterate. The weight of the start is then at
-# most e^-3.
-FORGETTING_TIMES = 3.0
+OUTPUT_OF_OPTION = {"tail_share": "tail", "ridge": "last", "boundary_loss": "scaled"}
+# A scaled descent needs a step in its first stage and one in its last stage.
+MIN_SCALED_STEPS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +83,10 @@ class ProjectedDescent(NoisyDescent):
     def _scales_and_estimator(
         self, facts: PublicFacts, budget: Budget | None
     ) -> tuple[DescentScales, Estimator]:
-        """Public numbers, and how gradients become one vector."""
+        """Return the public numbers, and the estimator of the mean gradient.
+
+        Nothing is clipped if the threshold is not below the Lipschitz constant.
+        """
         clip, lipschitz = self.clip or math.inf, facts.lipschitz_or_inf(2.0)
         is_clipped = clip < lipschitz
         if is_clipped:
@@ -116,11 +111,14 @@ class ProjectedDescent(NoisyDescent):
         calibration: Calibration,
     ) -> float:
         """Return eta: given, published, or the minimizer of the bound."""
-        del budget  # only the rule of the tail reads it
+        del budget  # only the override for the tail reads it
         if self.step_size is not None:
             return float(self.step_size)
         if calibration == "paper" and plan.noise is not None:
             return best_step(scales, plan.num_steps, scales.lipschitz**2)
+        # The bound for Lipschitz losses has this minimizer. On fresh records it needs a
+        # step of at most 2/beta. The bound for smooth losses has another minimizer, and
+        # the better one is chosen.
         size = best_step(scales, plan.num_steps, plan.slope(scales))
         if scales.is_population and 0.0 < scales.smoothness < math.inf:
             size = min(size, 2.0 / scales.smoothness)
@@ -130,6 +128,7 @@ class ProjectedDescent(NoisyDescent):
         return min(size, smooth, key=lambda eta: plan.bound(scales, eta))
 
 
+@renamed(wall_loss="boundary_loss")
 @dataclass(frozen=True, kw_only=True)
 class NoisyGD(ProjectedDescent):
     r"""Noisy projected gradient descent on all records.
@@ -150,30 +149,33 @@ class NoisyGD(ProjectedDescent):
     if :math:`\eta^{-1} = \beta + \sqrt{T (d \sigma^2 + 2 L^2 (T + 1)/n)} / M`. The
     empirical risk needs no term with 2/n, and the first bound no smoothness.
 
-    These bounds make short steps. With ``output="tail"`` few long ones are taken, and
-    the last half of the iterates is averaged: noise averages out, as in Polyak and
-    Juditsky (SIAM J. Control Optim. 30, 1992), the start is forgotten (Jain, Kakade,
-    Kidambi, Netrapalli and Sidford, JMLR 18, 2018). Their total length is
+    The minimizers of these bounds are short steps. With ``output="tail"`` few long
+    steps are taken, and the last half of the iterates is averaged. The noise averages
+    out (Polyak and Juditsky, SIAM J. Control Optim. 30, 1992), and the early iterates,
+    which depend on the start, are left out (Jain, Kakade, Kidambi, Netrapalli and
+    Sidford, JMLR 18, 2018). The total length of the steps is
 
     .. math:: \eta T = \bigl(2 m_0 \max(m_0, \beta/400)\bigr)^{-1/2}, \qquad
        m_0 = \frac{2 L \sqrt d}{n t M},
 
-    (L for 2 L if records are zeroed out), as strong as a ridge of its inverse, and T
-    the larger of 100 and :math:`\eta T \beta/2`: steps are stable, at most 2/beta. The
-    sum of all noise has length :math:`\eta \sigma \sqrt{T d} = \eta T m_0 M`, and does
-    not leave the domain. As :math:`\sigma` grows like the root of T, more and shorter
-    steps change little. It is a rule, not a theorem: nothing is claimed of the risk.
-    Whatever is averaged costs no privacy, as every step is noisy.
+    with L instead of 2 L if records are zeroed out. Descent of this length regularizes
+    like a ridge of its inverse. T is the larger of 100 and :math:`\eta T \beta/2`, so
+    that steps are at most 2/beta and stable. The sum of all noise has length
+    :math:`\eta \sigma \sqrt{T d} = \eta T m_0 M`, and does not leave the domain. As
+    :math:`\sigma` grows like the root of T, more and shorter steps change little. This
+    is a rule, not a theorem, and the risk has no bound. Averages cost no privacy,
+    because every step is noisy.
 
-    With ``output="scaled"`` the path tells how long its steps should be: three times,
-    after a quarter and half of the steps and at the end, the point's distance from the
-    start and the length of the steps are multiplied by a factor that noisy gradients
-    suggest, which costs no privacy (`dpsample.optimizers.loop.scaled`). The steps begin
-    as those of the tail do and are at most 2/beta; T is the larger of 100 and
-    :math:`\eta T \beta`, and the last half of the iterates is averaged. A rule, too.
-    Where a stage would leave the domain by half of its distance or more, later stages
-    take their slopes from ``wall_loss``, if there is one: no steeper, so that the noise
-    is enough for both.
+    With ``output="scaled"`` the noisy gradients determine the length of the steps.
+    Three times, after a quarter and half of the steps and at the end, the point's
+    distance from the start and the length of the steps are multiplied by a factor that
+    is estimated from noisy gradients, which costs no privacy
+    (`dpsample.optimizers.loop.scaled`). The first steps are those of the tail, and all
+    are at most 2/beta. T is the larger of 100 and :math:`\eta T \beta`, and the last
+    half of the iterates is averaged. This is a rule, too. If a stage would leave the
+    domain by half of its distance or more, later stages use the gradients of
+    ``boundary_loss``, if there is one. They must not be longer, so that the noise is
+    enough for both.
 
     With ``output="last"`` only the last iterate is released, of steps on a smooth loss
     with a ridge, :math:`F(w) + \frac\lambda2 |w - c|^2`, c the domain's center. By
@@ -183,8 +185,8 @@ class NoisyGD(ProjectedDescent):
     .. math:: T' = \frac{1 - q^T}{1 + q^T}\, \frac{1 + q}{1 - q}, \qquad
        q = \max(|1 - \eta\lambda|, |1 - \eta(\beta + \lambda)|)
 
-    steps is enough for T of them. Long runs cost no more; a tail of T' steps is
-    nevertheless mostly more accurate (docs/optimizers.md).
+    steps is enough for T of them. So long runs need no more noise. Nevertheless a tail
+    of T' steps is mostly more accurate (docs/optimizers.md).
 
     Parameters
     ----------
@@ -209,7 +211,7 @@ class NoisyGD(ProjectedDescent):
         Share of the iterates in the tail, rounded up to whole ones; None: half.
     ridge : float, optional
         lambda >= 0 of the last iterate; None: the inverse of the tail's total length.
-    wall_loss : Loss, optional
+    boundary_loss : Loss, optional
         Smooth loss of the package that a scaled descent turns to where the domain holds
         it back. Steps stay at most 2/beta, beta of the problem's loss.
 
@@ -219,7 +221,7 @@ class NoisyGD(ProjectedDescent):
         If a number is out of its range; in `recipe`, if the loss has no Lipschitz
         constant or the domain is unbounded (without ``step_size``); for the tail and
         the scaled descent, if the loss is not smooth (the tail: without ``step_size``)
-        or the calibration is "paper"; if ``wall_loss`` is the user's own, is not
+        or the calibration is "paper"; if ``boundary_loss`` is the user's own, is not
         smooth, is steeper than the problem's loss or of other responses; for the last
         iterate, if the loss is not smooth or is not built in, the step is longer than
         :math:`2/(\beta + \lambda)`, or there are more than a million.
@@ -251,32 +253,33 @@ class NoisyGD(ProjectedDescent):
     output: Output = "average"
     tail_share: float | None = None
     ridge: float | None = None
-    wall_loss: Loss | None = None
+    boundary_loss: Loss | None = None
     name: ClassVar[str] = "noisy_gd"
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
-        check.one_of(OUTPUTS, output=self.output)
+        check.one_of(("average", "tail", "scaled", "last"), output=self.output)
         if self.tail_share is not None:
             check.positive(tail_share=self.tail_share)
             if self.tail_share > 1.0:
                 check.fail("tail_share", "<= 1", self.tail_share)
         if self.ridge is not None:
             check.non_negative(ridge=self.ridge)
-        if self.wall_loss is not None:
-            check.instance(Loss, wall_loss=self.wall_loss)
+        if self.boundary_loss is not None:
+            check.instance(Loss, boundary_loss=self.boundary_loss)
         for name, output in OUTPUT_OF_OPTION.items():
             value = getattr(self, name)
             if value is not None and self.output != output:
                 remedy = f"Pass output={output!r}."
                 check.fail(name, f"None for output={self.output!r}", value, remedy)
 
-    def __repr__(self) -> str:
-        """Return the call, without the options of other outputs.
+    @property
+    def described_fields(self) -> list[str]:
+        """Names of the options in certificates and in ``repr``.
 
-        Certificates contain it. Options of other outputs are left out, so that a new
-        output does not change older certificates.
+        Options of other outputs are left out, so that a new output does not change
+        older certificates.
         """
         names = [
             field.name
@@ -285,8 +288,13 @@ class NoisyGD(ProjectedDescent):
         ]
         if self.output == "average":
             names.remove("output")
-        if self.wall_loss is None and "wall_loss" in names:
-            names.remove("wall_loss")
+        if self.boundary_loss is None and "boundary_loss" in names:
+            names.remove("boundary_loss")
+        return names
+
+    def __repr__(self) -> str:
+        """Return the call, without the options of other outputs."""
+        names = self.described_fields
         arguments = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({arguments})"
 
@@ -294,8 +302,10 @@ class NoisyGD(ProjectedDescent):
         self, scales: DescentScales, budget: Budget | None, calibration: Calibration
     ) -> DescentPlan:
         """Return the number of steps, enough for a stable tail, and their noise."""
-        if self.output in OUTPUTS_WITH_TAIL and self.num_steps is None:
-            count, beta = MIN_TAIL_STEPS, scales.smoothness
+        if self.output in ("tail", "scaled") and self.num_steps is None:
+            # Default number of steps of the outputs "tail" and "scaled". A plan takes
+            # more if its steps would be too long to be stable.
+            count, beta = 100, scales.smoothness
             if self.step_size is None and budget is not None and beta < math.inf:
                 longest = 2.0 if self.output == "scaled" else 1.0  # times the rule's
                 stable = 0.5 * longest * beta / public_ridge(scales, budget)
@@ -307,7 +317,7 @@ class NoisyGD(ProjectedDescent):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop; for a tail, steps up to it and then a loop with an average."""
+        """Return one loop, or two for a tail, the second of which is averaged."""
         if self.output == "average":
             return super()._recipe(facts, budget, calibration)
         refuse_paper(calibration, "No noise is printed for a tail or a last iterate.")
@@ -318,13 +328,14 @@ class NoisyGD(ProjectedDescent):
         assert isinstance(loop, Loop)
         if self.output == "scaled":
             return self._scaled_recipe(facts, recipe, loop)
-        count = math.ceil((self.tail_share or TAIL_SHARE) * loop.num_steps)
+        count = math.ceil((self.tail_share or 0.5) * loop.num_steps)
         phases = [replace(loop, num_steps=count)]
         if count < loop.num_steps:
             early = loop.num_steps - count
             phases.insert(0, replace(loop, num_steps=early, weights=None))
         inputs = {"averaged_steps": count, **recipe.inputs}
-        inputs.pop("risk_bound", None)  # it is that of the mean of all
+        # The bound is for the mean of all iterates.
+        inputs.pop("risk_bound", None)
         return replace(recipe, phases=tuple(phases), inputs=inputs)
 
     def _scaled_recipe(self, facts: PublicFacts, recipe: Recipe, loop: Loop) -> Recipe:
@@ -334,8 +345,9 @@ class NoisyGD(ProjectedDescent):
             check.fail("loss", "smooth for output='scaled'", facts.loss)
         if total < MIN_SCALED_STEPS:
             check.fail("num_steps", f">= {MIN_SCALED_STEPS}", total)
-        if self.wall_loss is not None:
-            _check_wall_loss(self.wall_loss, facts)
+        if self.boundary_loss is not None:
+            _check_boundary_loss(self.boundary_loss, facts)
+        # The scale changes after a quarter and after half of the steps.
         first = max(1, total // 4)
         half = max(first, total // 2)
         size = float(recipe.inputs["step_size"])
@@ -350,14 +362,14 @@ class NoisyGD(ProjectedDescent):
                     stddev=float(recipe.inputs.get("noise_stddev", 0.0)),
                     longest=longest,
                 ),
-                weights=loop.weights if stage == LAST else None,
-                keeps_anchor=stage != FIRST,
-                wall_loss=self.wall_loss,
+                weights=loop.weights if stage == STAGE.last else None,
+                keeps_anchor=stage != STAGE.first,
+                boundary_loss=self.boundary_loss,
             )
             for stage, count in (
-                (FIRST, first),
-                (MIDDLE, half - first),
-                (LAST, total - half),
+                (STAGE.first, first),
+                (STAGE.middle, half - first),
+                (STAGE.last, total - half),
             )
             if count
         ]
@@ -366,7 +378,7 @@ class NoisyGD(ProjectedDescent):
         return replace(recipe, phases=tuple(phases), inputs=inputs)
 
     def _last(self, facts: PublicFacts, budget: Budget | None) -> Recipe:
-        """Return steps on the loss and a ridge; nothing is told but their end."""
+        """Return steps on the loss plus a ridge, of which only the end is released."""
         scales, estimator = self._scales_and_estimator(facts, budget)
         ridge, size, count = self.ridge, self.step_size, self.num_steps
         check_smooth(facts, scales)
@@ -380,7 +392,9 @@ class NoisyGD(ProjectedDescent):
         if count is None:
             if ridge == 0.0:
                 check.fail("num_steps", "given without a ridge", "None")
-            count = math.ceil(FORGETTING_TIMES / (size * ridge))
+            # num_steps * step_size * ridge of the last iterate. The weight of the start
+            # is then at most e^-3.
+            count = math.ceil(3.0 / (size * ridge))
         return last_iterate_recipe(
             facts,
             scales,
@@ -413,20 +427,21 @@ class NoisyGD(ProjectedDescent):
         return min(limits)
 
 
-def _check_wall_loss(wall_loss: Loss, facts: PublicFacts) -> None:
+def _check_boundary_loss(other: Loss, facts: PublicFacts) -> None:
     """Reject a loss of which a gradient might be longer, or have no meaning."""
-    loss, at_wall = facts.loss, replace(facts, loss=wall_loss)
-    if type(wall_loss) not in BUILT_IN.values():  # who would vouch for its functions?
-        check.fail("wall_loss", "one of the package", wall_loss)
-    is_alike = wall_loss.is_classification == loss.is_classification
+    loss, at_boundary = facts.loss, replace(facts, loss=other)
+    # Functions of the user might not be what they declare.
+    if type(other) not in BUILT_IN.values():
+        check.fail("boundary_loss", "one of the package", other)
+    is_alike = other.is_classification == loss.is_classification
     if not loss.has_margin or not is_alike:
-        check.fail("wall_loss", f"of margins and responses as {loss!r}", wall_loss)
+        check.fail("boundary_loss", f"of margins and responses as {loss!r}", other)
     if not loss.is_classification and facts.response_bound is None:
-        check.fail("response_bound", "declared beside wall_loss", None)
-    if not at_wall.slope_bound <= facts.slope_bound:
-        check.fail("wall_loss", f"at most as steep as {loss!r}", wall_loss)
-    if math.isinf(smoothness_or_inf(at_wall)):
-        check.fail("wall_loss", "smooth", wall_loss)
+        check.fail("response_bound", "declared beside boundary_loss", None)
+    if not at_boundary.slope_bound <= facts.slope_bound:
+        check.fail("boundary_loss", f"at most as steep as {loss!r}", other)
+    if math.isinf(smoothness_or_inf(at_boundary)):
+        check.fail("boundary_loss", "smooth", other)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,6 @@ from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness
 
 LARGEST_NUM_STEPS = 10_000
-SLACK = 1.05  # a bound this much above the least is bought with fewer steps
 
 
 class MirrorScales(NamedTuple):
@@ -119,7 +118,9 @@ def best_schedule(
     if num_steps is None and not best_risks.min() < np.inf:
         remedy = "Give num_steps, or a shorter step and a positive ridge."
         check.fail("step_size", "< 1/beta, with ridge > 0", f"{step_size!r}", remedy)
-    row = int(np.argmax(best_risks <= SLACK * best_risks.min()))
+    # A bound that is 5% above the smallest one is accepted, because it needs fewer
+    # steps.
+    row = int(np.argmax(best_risks <= 1.05 * best_risks.min()))
     ridge_index, gamma_index = np.unravel_index(np.argmin(risks[row]), risks[row].shape)
     return MirrorSchedule(
         num_steps=int(counts[row]),

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from dpsample.core import check
 from dpsample.optimizers.loop.iterate_errors import has_error_bound
-from dpsample.optimizers.loop.noisy_descent import RISKS, Risk
+from dpsample.optimizers.loop.noisy_descent import RISKS
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
 from dpsample.optimizers.loop.tilted import (
     Tilt,
@@ -27,11 +27,11 @@ from dpsample.optimizers.printed import (
 )
 from dpsample.privacy.accounting.events import ApproximateEvent, Event
 from dpsample.privacy.budget import Budget
+from dpsample.privacy.certificates.terms import Risk
 from dpsample.privacy.curves.objective_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts
 
 Solver = Literal["accelerated", "svrg"]
-SOLVERS = ("accelerated", "svrg")
 SHARE = 0.99
 
 
@@ -213,7 +213,7 @@ class ApproximateObjectivePerturbation(Optimizer):
                 check.fail("ridge", "> 0 without strong_convexity", self.ridge)
         self._check_given("gap")
         check.open_interval(0.0, 1.0, share=self.share)
-        check.one_of(SOLVERS, solver=self.solver)
+        check.one_of(("accelerated", "svrg"), solver=self.solver)
         check.one_of(RISKS, risk=self.risk)
         check.one_of(PAPERS, printed=self.printed)
 

@@ -23,10 +23,10 @@ from dpsample.optimizers.loop.optimizer import (
     refuse_paper,
     start_distance,
 )
-from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
+from dpsample.optimizers.loop.perturbations import gdp_of
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import GaussianEvent
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts, smoothness
 

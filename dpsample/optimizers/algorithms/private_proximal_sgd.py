@@ -23,59 +23,56 @@ from dpsample.optimizers.loop.estimators import (
     Estimator,
 )
 from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Calibration, Loop, Recipe
-from dpsample.optimizers.loop.perturbations import (
-    SHIFTS,
-    CalibratedNoise,
-    GaussianNoise,
-)
+from dpsample.optimizers.loop.perturbations import CalibratedNoise, GaussianNoise
 from dpsample.privacy.accounting.events import GaussianEvent, PoissonGaussianEvent
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts
-
-LEAST_STEPS = 100
-ESTIMATORS = ("clip", "bucketed_median", "catoni")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateProximalSGD(ProximalSGD):
     r"""Private proximal gradient descent for heavy-tailed data.
 
-    Parameters beyond those of `ProximalSGD`; p is the dimension, z the noise
-    multiplier.
+    These parameters are in addition to those of `ProximalSGD`. p is the dimension, n
+    the number of records, and z the standard deviation of the noise over the largest l2
+    norm that one record adds to a sum.
 
     Parameters
     ----------
     estimator : {"clip", "bucketed_median", "catoni"}
-        "clip": mean of :math:`g_i \min(1, C/\|g_i\|)`. "bucketed_median": coordinates
-        clipped to :math:`\pm\varrho/2`, mean of the j central values of Q bucket means.
-        "catoni": smoothed soft truncation of every coordinate at scale s, with
-        precision :math:`\nu = \sqrt{\log(1/\zeta)}`.
+        How the gradients :math:`g_i` of a batch become one vector. "clip" is the mean
+        of :math:`g_i \min(1, C/\|g_i\|)`. "bucketed_median" clips coordinates to
+        :math:`\pm\varrho/2`, divides the batch into Q buckets, and is the mean of the j
+        central values of the means of buckets. "catoni" is a smoothed soft truncation
+        of every coordinate at scale s, with precision :math:`\nu =
+        \sqrt{\log(1/\zeta)}`.
     threshold : float, optional
-        C, width :math:`\varrho` or scale s. Defaults: the Lipschitz constant of a
-        record's loss (nothing is clipped); the minimizers over :math:`\varrho` of noise
-        plus truncation bias, and over s of the estimator's deviation plus noise.
+        C, width :math:`\varrho` or scale s. The default of C is the Lipschitz constant
+        of a record's loss, with which nothing is clipped. The default width minimizes
+        noise plus truncation bias, and the default scale the estimator's deviation plus
+        noise.
     moment_bound : float
         Public bound of :math:`E |g_j - E g_j|^k` ("bucketed_median") or of :math:`E
         g_j^2` ("catoni") for every coordinate j. Only the defaults depend on it.
     moment_order : float
         k > 1.
     mean_bound : float
-        Public bound of :math:`|E g_j|`: the default width is at least 4 times that.
+        Public bound of :math:`|E g_j|`. The default width is at least 4 times this.
     failure_probability : float
-        :math:`\zeta`, > 0 and < 1.
+        :math:`\zeta` in (0, 1), the probability of the paper's deviation bounds.
     num_buckets : int, optional
         Q, by default :math:`2 \lceil\frac32 \log(2 p/\zeta)\rceil`.
     num_central : int, optional
-        j, by default 1 or 2: the median. Q/2 is the interquartile mean; its noise is
-        smaller by Q/(2 j).
+        j, by default 1 for odd and 2 for even Q, which is the median. Q/2 is the
+        interquartile mean, whose noise is smaller by the factor 2 j/Q.
     batch_size : int, optional
-        m. Defaults: n/6 ("clip"); :math:`(n^k p^{(4k-1)/2} \epsilon^{1-k})^{1/(2k-1)}`
-        ("bucketed_median"); :math:`(np)^{2/3} \epsilon^{-1/3}` ("catoni"); at most n,
-        which means all records in every step.
+        m, the expected size of a batch. Defaults: n/6 ("clip"); :math:`(n^k
+        p^{(4k-1)/2} \epsilon^{1-k})^{1/(2k-1)}` ("bucketed_median"); :math:`(np)^{2/3}
+        \epsilon^{-1/3}` ("catoni"), at most n, which means all records in every step.
     num_steps : int, optional
-        Default: :math:`5 n^2/m^2`, and, without calibration "paper", at least 100: the
-        5 published steps of m = n end far from the minimum.
+        The default is :math:`5 n^2/m^2`, and at least 100 unless the calibration is
+        "paper", because the 5 published steps of m = n end far from the minimum.
 
     Raises
     ------
@@ -84,16 +81,17 @@ class PrivateProximalSGD(ProximalSGD):
 
     Notes
     -----
-    Without a budget the defaults are those of epsilon = 1 and no noise. The published
-    noise, :math:`z = \sqrt{\log(1/\delta)}/\epsilon` ("clip") or twice that, does not
-    grow with the number of steps and is 2.4 to 8.5 times less private than stated
-    (gradient-E25): calibration "paper" certifies what is true of it.
+    Without a budget there is no noise, and the defaults are those of epsilon = 1. The
+    published noise, :math:`z = \sqrt{\log(1/\delta)}/\epsilon` ("clip") or twice that,
+    does not grow with the number of steps. Its true epsilon is 2.4 to 8.5 times the
+    stated one (entry gradient-E25 of the errata). With calibration "paper" the
+    certificate has the true epsilon.
 
-    **Guarantee.** (epsilon, delta)-DP under the budget's relation, for any records.
-    ``risk_bound`` of the recipe (not for medians) bounds the mean excess of the
-    empirical risk plus penalty, with clipped slopes for "clip", and for "catoni" if
-    ``moment_bound`` holds for the records' own means; both need ``smoothness`` to hold
-    and a bounded domain.
+    **Guarantee.** The output is (epsilon, delta)-DP under the budget's relation, for
+    any records. ``risk_bound`` of the recipe, which medians do not have, bounds the
+    mean excess of the empirical risk plus penalty. For "clip" the risk is that of
+    clipped gradients. For "catoni" ``moment_bound`` must hold for the means over the
+    records. Both need a bounded domain and a valid ``smoothness``.
 
     Examples
     --------
@@ -120,7 +118,7 @@ class PrivateProximalSGD(ProximalSGD):
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
-        check.one_of(ESTIMATORS, estimator=self.estimator)
+        check.one_of(("clip", "bucketed_median", "catoni"), estimator=self.estimator)
         if self.threshold is not None:
             check.greater_than(0.0, threshold=self.threshold)
         check.positive(moment_bound=self.moment_bound)
@@ -135,11 +133,15 @@ class PrivateProximalSGD(ProximalSGD):
     ) -> Recipe:
         """Phases and event for a problem with these facts."""
         size = self.checked_batch_size(facts, self._batch_size(facts, budget))
+        # ``printed`` is the budget if the published noise is used, and otherwise None.
         printed = None if calibration == "exact" else budget
         num_steps = self.steps_of(facts, size)
         if printed is None and self.num_steps is None:
-            num_steps = max(num_steps, LEAST_STEPS)
+            # The 5 published steps of full batches end far from the minimum.
+            num_steps = max(num_steps, 100)
         rate = size / facts.num_records
+        # The noise is computed for a record that adds a vector of norm 1, because the
+        # best threshold depends on it. Then it is multiplied by the estimator's bound.
         unit = self._unit_noise(budget, printed, facts, size, num_steps)
         estimator = self._estimator(facts, size, unit.stddev * size, printed)
         record_bound = estimator.record_bound(facts.dim)
@@ -178,7 +180,7 @@ class PrivateProximalSGD(ProximalSGD):
         size: int,
         num_steps: int,
     ) -> CalibratedNoise:
-        """Noise for a record bound of 1, and the event that is true of it."""
+        """Return the noise for a record bound of 1, and its privacy event."""
         n, rate = facts.num_records, size / facts.num_records
         if budget is None:
             return CalibratedNoise(0.0, GaussianEvent(0.0))
@@ -211,9 +213,11 @@ class PrivateProximalSGD(ProximalSGD):
         size: int,
         num_steps: int,
     ) -> float:
-        """Bound of the mean excess; infinite if there is none."""
-        if not facts.loss.has_margin:  # may not be convex once clipped
+        """Return the bound of the mean excess risk, or infinity if there is none."""
+        # A clipped loss is convex only if it is a function of a margin.
+        if not facts.loss.has_margin:
             return math.inf
+        # A full batch has no sampling variance.
         skipped = 1.0 - size / facts.num_records
         if isinstance(estimator, ClippedMean):
             variance, bias = estimator.threshold**2, 0.0
@@ -233,7 +237,7 @@ class PrivateProximalSGD(ProximalSGD):
         )
 
     def _batch_size(self, facts: PublicFacts, budget: Budget | None) -> float:
-        """Batch size of the paper, before it is rounded and cut at num_records.
+        """Return the batch size of the paper, before it is rounded and limited to n.
 
         It minimizes the rates after Corollary 1 (median) and Corollary 2 (Catoni).
         """
@@ -243,15 +247,17 @@ class PrivateProximalSGD(ProximalSGD):
             return n / 6.0
         if self.estimator == "catoni":
             return float((n * dim) ** (2.0 / 3.0) * epsilon ** (-1.0 / 3.0))
+        # In logarithms, because powers of large k overflow.
         size = k * math.log(n) + (2.0 * k - 0.5) * math.log(dim)
         return math.exp((size + (1.0 - k) * math.log(epsilon)) / (2.0 * k - 1.0))
 
     def _buckets(self, dim: int, printed: Budget | None) -> tuple[int, int]:
-        """Numbers of buckets and of central values."""
+        """Return the numbers of buckets and of central values."""
         num_buckets, central = self.num_buckets, self.num_central
         if num_buckets is None:
             count = 3.0 * math.log(2.0 * dim / self.failure_probability)
-            # An even number of buckets halves what a record can do to the median.
+            # One record can move one of the two central values of an even number of
+            # buckets, and so their mean by half as much.
             even = 2 * math.ceil(0.5 * count)
             num_buckets = even if printed is None else math.ceil(count)
         return num_buckets, 2 - num_buckets % 2 if central is None else central
@@ -269,7 +275,7 @@ class PrivateProximalSGD(ProximalSGD):
     def _estimator(
         self, facts: PublicFacts, size: int, multiplier: float, printed: Budget | None
     ) -> Estimator:
-        """Estimator; ``multiplier`` is the noise's stddev over a record's l2 bound."""
+        """Return the estimator. ``multiplier`` is z."""
         if self.estimator == "clip":
             threshold = self.threshold
             return ClippedMean(
@@ -281,7 +287,7 @@ class PrivateProximalSGD(ProximalSGD):
     def _median(
         self, dim: int, size: int, multiplier: float, printed: Budget | None
     ) -> BucketedMedian:
-        """Return the median of the given, the published, or the best width."""
+        """Return the median with the user's, the published, or the best width."""
         num_buckets, central = self._buckets(dim, printed)
         arguments: Any = {"dim": dim, "batch_size": size, "order": self.moment_order}
         width = self.threshold
@@ -296,7 +302,7 @@ class PrivateProximalSGD(ProximalSGD):
     def _catoni(
         self, dim: int, size: int, multiplier: float, printed: Budget | None
     ) -> CatoniMean:
-        """Return the soft truncation of the given, the published, or the best scale."""
+        """Return the soft truncation of the user's, published or best scale."""
         arguments: Any = {
             "batch_size": size,
             "moment_bound": self.moment_bound,
@@ -321,10 +327,11 @@ def median_width(
     moment_bound: float,
     order: float,
 ) -> float:
-    r"""Minimize noise plus truncation bias of a coordinate over the width.
+    r"""Return the width that minimizes noise plus truncation bias of a coordinate.
 
-    Noise :math:`z \varrho\, (Q/j) \sqrt p/(2 m)` with ``ratio`` Q/j; the bias of
-    clipping to :math:`\pm\varrho/2`, for a mean within :math:`\varrho/4`, is at most
+    The noise is :math:`z \varrho\, (Q/j) \sqrt p/(2 m)` with ``ratio`` Q/j. For a mean
+    within :math:`\varrho/4` of 0, the bias of clipping to :math:`\pm\varrho/2` is at
+    most
 
     .. math:: E(|g - Eg| - \varrho/4)_+
         \le \frac{(k-1)^{k-1}}{k^k} \Big(\frac4\varrho\Big)^{k-1} E|g - Eg|^k.
@@ -333,12 +340,13 @@ def median_width(
     if slope == 0.0:
         return math.inf
     k = order
+    # The sum is slope w + bias w^(1 - k), whose derivative vanishes at the result.
     bias = moment_bound * ((k - 1.0) / k) ** (k - 1.0) / k * 4.0 ** (k - 1.0)
     return float(((k - 1.0) * bias / slope) ** (1.0 / k))
 
 
 def printed_width(budget: Budget, *, dim: int, batch_size: int, order: float) -> float:
-    r"""Width :math:`(\epsilon m/\sqrt{p \log(1/\delta)})^{1/k}` of Xie et al."""
+    r"""Return :math:`(\epsilon m/\sqrt{p \log(1/\delta)})^{1/k}` of Xie et al."""
     noise = math.sqrt(dim * math.log(1.0 / budget.delta))
     return float((budget.epsilon * batch_size / noise) ** (1.0 / order))
 
@@ -352,7 +360,7 @@ def catoni_scale(
     precision: float,
     failure_probability: float,
 ) -> float:
-    r"""Minimize deviation plus noise of a coordinate over the scale.
+    r"""Return the scale that minimizes deviation plus noise of a coordinate.
 
     With probability :math:`1 - 2\zeta` the estimate of a mean is within
 
@@ -363,6 +371,7 @@ def catoni_scale(
     \sqrt{2 p \log(1/\zeta)}`.
     """
     log = math.log(1.0 / failure_probability)
+    # The sum has the form spread m / s + s slope / m, which the root minimizes.
     noise = PSI_BOUND * multiplier * math.sqrt(2.0 * dim * log)
     slope = 0.5 * precision + log + noise
     spread = 0.5 * moment_bound * (1.0 + 1.0 / precision)
@@ -372,7 +381,7 @@ def catoni_scale(
 def printed_scale(
     budget: Budget, *, batch_size: int, moment_bound: float, failure_probability: float
 ) -> float:
-    r"""Scale :math:`\sqrt{m\epsilon\tau}/(\log(1/\zeta) \log^{1/4}(1/\delta))`."""
+    r"""Return :math:`\sqrt{m\epsilon\tau}/(\log(1/\zeta) \log^{1/4}(1/\delta))`."""
     log = math.log(1.0 / failure_probability)
     size = math.sqrt(batch_size * budget.epsilon * moment_bound)
     return float(size / (log * math.log(1.0 / budget.delta) ** 0.25))

@@ -13,7 +13,7 @@ from dpsample.core import check
 from dpsample.domains import WholeSpace
 from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.iterate_errors import has_error_bound
-from dpsample.optimizers.loop.noisy_descent import RISKS, Risk
+from dpsample.optimizers.loop.noisy_descent import RISKS
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
     Minimization,
@@ -21,19 +21,17 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
     refuse_paper,
 )
-from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
+from dpsample.optimizers.loop.perturbations import gdp_of
 from dpsample.optimizers.loop.tilted import TiltScales, tilt_scales
 from dpsample.privacy.accounting.events import GaussianEvent
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
+from dpsample.privacy.certificates.terms import Risk
 from dpsample.privacy.curves.additive import round_up
 from dpsample.privacy.curves.objective_perturbation import (
     minimizer_error,
     minimizer_sensitivity,
 )
 from dpsample.problem.facts import PublicFacts
-
-# Default error of the solver, in units of what one record can move the minimizer.
-ERROR_PART = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +103,9 @@ class SVRG(Optimizer):
         ridge = self._ridge(scales, budget)
         m = 2.0 * ridge
         sensitivity = 2.0 * scales.lipschitz / (facts.num_records * m)
-        gap = self.gap or 0.5 * m * (ERROR_PART * sensitivity) ** 2
+        # Default error of the solver, in units of what one record can move the
+        # minimizer.
+        gap = self.gap or 0.5 * m * (0.005 * sensitivity) ** 2
         stddev, event = 0.0, None
         if budget is not None:
             sensitivity = minimizer_sensitivity(

@@ -29,20 +29,19 @@ from dpsample.numerics.norms import distance
 from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.contributions import saturate
 from dpsample.optimizers.loop.scaled import (
-    FACTOR,
-    LAST,
-    OUTSIDE,
+    STAGE,
+    SUM,
     factor_of,
     observe,
     scaled_size,
 )
 
-# Strides that look for a bracket double each time.
-MAX_DOUBLINGS = 60
 # Limit of both searches, for cases in which rounding errors prevent the end.
 MAX_ROUNDS = 200
 # Relative error at which a search ends, two roundings.
 ROUNDING = 4e-16
+# Logarithm of the largest number. Beyond it compiled exp is infinite, Python's raises.
+MAX_EXPONENT = 709.782712893384
 
 
 @kernel(counts_references=False)
@@ -58,7 +57,9 @@ def log_root(a, b, c):
         return c
     x = min(c / a, c / b)
     for _ in range(MAX_ROUNDS):
-        share = 1.0 / (1.0 + math.exp((b - a) * x))  # share of u^a in the sum
+        exponent = (b - a) * x
+        # share of u^a in the sum
+        share = 1.0 / (1.0 + math.exp(exponent)) if exponent <= MAX_EXPONENT else 0.0
         # The larger of both powers is factored out, so that exp does not overflow.
         if x > 0.0:
             value = a * x + math.log1p(math.exp((b - a) * x))
@@ -120,7 +121,8 @@ def into_lp_ball(step, dual, w, logs):
     low = high = math.log(0.5 * top)
     low_mismatch = high_mismatch = log_mismatch(step, dual, low, logs)
     stride = 1.0
-    for _ in range(MAX_DOUBLINGS):
+    # Strides that look for a bracket double each time.
+    for _ in range(60):
         if low_mismatch < 0.0 <= high_mismatch:
             break
         if low_mismatch >= 0.0:
@@ -242,7 +244,7 @@ def end_stage(feasible, step, weight, memory):
     the weights in `memory.average`.
     """
     point, total = memory.theta, 1.0
-    if step.stage == LAST:
+    if step.stage == STAGE.last:
         point, total = memory.query, weight
         for j in range(len(point)):
             point[j] = memory.average[j] / total
@@ -253,11 +255,13 @@ def end_stage(feasible, step, weight, memory):
     if 0.0 < before < math.inf:
         # Only the distance that the domain allows lengthens the steps.
         after = distance(point, memory.anchor, 2.0)
-        memory.scale[OUTSIDE] = max(memory.scale[OUTSIDE], factor * before / after)
+        memory.scale[SUM.outside] = max(
+            memory.scale[SUM.outside], factor * before / after
+        )
         factor = after / before
     size = min(scaled_size(step, memory) * factor, step.longest)
-    memory.scale[FACTOR] = size / step.size
-    if step.stage == LAST:
+    memory.scale[SUM.factor] = size / step.size
+    if step.stage == STAGE.last:
         for j in range(len(point)):
             memory.average[j] = total * point[j]
 

@@ -38,13 +38,10 @@ from dpsample.optimizers.loop.pieces import (
     compile_piece,
 )
 
-_UNIT = 2.0**-63
 # Relative error that a computed log V/log(1 - q) may have. It covers the errors of both
 # logarithms and half a unit of V, if the first 64 bits of V are at least _FEW_BITS.
 _ALLOWANCE = 1e-12
 _FEW_BITS = np.uint64(2**44)
-# Gaps above this pass the end of every data set, so they need not be exact.
-_MAX_EXACT_GAP = 2.0**46
 # The table of gaps has 2^12 entries, 32 kB.
 _GUIDE_BITS = 12
 
@@ -144,7 +141,7 @@ def _gap(rng, numbers):
         return guided
     # The middle of the interval of all V that begin with these 63 bits.
     fraction = np.float64(np.int64(first >> np.uint64(1))) + 0.5
-    real_gap = -math.log(fraction * _UNIT) * numbers.gap_scale
+    real_gap = -math.log(fraction * 2.0**-63) * numbers.gap_scale
     allowance = _ALLOWANCE * (real_gap + numbers.gap_scale)
     gap = int(real_gap)
     if first < _FEW_BITS or abs(real_gap - gap - 0.5) > 0.5 - allowance:
@@ -160,7 +157,8 @@ def _exact_gap(numbers, first, second):
     low_bits = (first & np.uint64(0x7FF)) << np.uint64(42)
     low = np.float64(low_bits | (second >> np.uint64(22))) * 2.0**-106
     real_gap = -math.log(max(high + low, 2.0**-106)) * numbers.gap_scale
-    if real_gap > _MAX_EXACT_GAP:  # beyond all records
+    # Gaps above this pass the end of every data set, so they need not be exact.
+    if real_gap > 2.0**46:
         return int(min(real_gap, 2.0**62))
     # The estimate is off by a few units at most.
     k = int(real_gap)

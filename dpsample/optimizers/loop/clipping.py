@@ -17,8 +17,8 @@ from typing import NamedTuple
 from dpsample.core import check
 from dpsample.losses import PowerFour
 from dpsample.optimizers.loop.optimizer import Optimizer, start_distance
-from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
-from dpsample.privacy.budget import Budget
+from dpsample.optimizers.loop.perturbations import gdp_of
+from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.problem.facts import PublicFacts, smoothness
 
 Gap = Callable[[float], float]

@@ -27,7 +27,7 @@ import math
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.norms import HUGE_SQUARE, TINY_SQUARE
 from dpsample.optimizers.loop.batches import draw_below
@@ -158,7 +158,6 @@ LARGEST = 1.7976931348623157e308
 FAR = 1e300
 # Bounds above this are far larger than the subnormal numbers by which products are off.
 LEAST_BOUND = 1e-290
-UNIT = 2.0**-53
 # Roundings of a limit, in addition to one for each column.
 SLACK = 16.0
 
@@ -175,7 +174,7 @@ def slope_limits(norms: Array, threshold: float, width: int) -> Array:
         return np.full(norms.shape, LARGEST)
     above = np.nextafter(norms, np.inf)
     with np.errstate(over="ignore", under="ignore"):
-        limits = threshold / above * (1.0 - (width + SLACK) * UNIT)
+        limits = threshold / above * (1.0 - (width + SLACK) * UNIT_ROUNDOFF)
     # Below the normal numbers a quotient and a product are off by half a unit each.
     limits = np.maximum(np.minimum(limits, LARGEST) - 1e-323, 0.0)
     return np.where(norms == 0.0, LARGEST, limits)
@@ -261,7 +260,7 @@ def factor_out(g):
 @kernel(counts_references=False)
 def length_that_stays(threshold, square, dim):
     """Return the threshold over a length, given by its square, rounded down."""
-    slack = (dim + SLACK) * UNIT
+    slack = (dim + SLACK) * UNIT_ROUNDOFF
     # Subnormal numbers are off by half a unit, as in `slope_limits`.
     return max(threshold / math.sqrt(square) * (1.0 - slack) - 1e-323, 0.0)
 

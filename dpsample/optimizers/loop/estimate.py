@@ -17,6 +17,8 @@ loss computes many slopes in one call. The *miss* of a guess g is phi'(s - c g) 
 which is 0 at the solution.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dpsample.core.jit import kernel
@@ -30,8 +32,16 @@ from dpsample.optimizers.loop.contributions import (
 from dpsample.optimizers.loop.pieces import START
 from dpsample.problem.records import add_transposed, margins_of
 
-# Outcomes that a kernel returns, in addition to PAUSED.
-RUNNING, CERTIFIED, FAILED = range(3)
+
+class Outcome(NamedTuple):
+    """Codes that a kernel returns, in addition to PAUSED."""
+
+    running: int = 0
+    certified: int = 1
+    failed: int = 2
+
+
+OUTCOME = Outcome()
 # Stage of the control record while an estimate is paused.
 IN_ESTIMATE = 1
 # Position, in the control record's ``saved`` numbers, of the cursor of the batch.
@@ -41,18 +51,30 @@ AT_END = -1.0  # cursor of a batch that goes on in another window
 # Rounds of tangents and secants, after which brackets are halved.
 MAX_GUESSES = 12
 MAX_ROUNDS = 80
-# Relative error at which a solution is accepted, a few roundings.
-ROUNDING = 1e-15
-# The slope jumps if it changes by more than this share between the ends of a bracket.
-MIN_JUMP = 1e-4
-# Rows of the matrix of brackets, which has one column per open bracket. The first five
-# are the record's number in the block, its response, the two ends, and the guess. The
-# next six are loss, slope and miss at each end. The "high" end is the one that began at
-# phi'(s), of any sign.
-RECORD, RESPONSE, LOW, HIGH, GUESS = range(5)
-VALUE_LOW, VALUE_HIGH, SLOPE_LOW, SLOPE_HIGH, MISS_LOW, MISS_HIGH = range(5, 11)
-VALUE, SLOPE = range(11, 13)  # margin before, phi and phi' after a call of the loss
-NUM_ROWS = 13
+
+
+class BracketRow(NamedTuple):
+    """Rows of the matrix of brackets, which has one column per open bracket.
+
+    The "high" end of a bracket is the one that began at phi'(s), of any sign.
+    """
+
+    record: int = 0  # number of the record in the block
+    response: int = 1
+    low: int = 2  # ends of the bracket
+    high: int = 3
+    guess: int = 4
+    value_low: int = 5  # loss, slope and miss at each end
+    value_high: int = 6
+    slope_low: int = 7
+    slope_high: int = 8
+    miss_low: int = 9
+    miss_high: int = 10
+    value: int = 11  # margin before a call of the loss, phi after it
+    slope: int = 12  # phi' after a call of the loss
+
+
+ROW = BracketRow()
 
 
 @kernel(counts_references=False)
@@ -90,12 +112,12 @@ def smooth_slopes(data, loss, records, count, memory):
         b = open_brackets(count, num_open, memory)
         for round_number in range(MAX_ROUNDS):
             for k in range(num_open):
-                i = int(b[RECORD, k])
+                i = int(b[ROW.record, k])
                 c = records.norms[memory.rows[i]] ** 2 / records.smoothing
-                b[GUESS, k] = next_guess(b, k, c, round_number)
-                b[VALUE, k] = margins[i] - c * b[GUESS, k]
-            values, labels = b[VALUE][:num_open], b[RESPONSE][:num_open]
-            if not own_slopes(data, loss, values, labels, b[SLOPE][:num_open], out):
+                b[ROW.guess, k] = next_guess(b, k, c, round_number)
+                b[ROW.value, k] = margins[i] - c * b[ROW.guess, k]
+            values, labels = b[ROW.value][:num_open], b[ROW.response][:num_open]
+            if not own_slopes(data, loss, values, labels, b[ROW.slope][:num_open], out):
                 return False
             num_open = narrow(b, records, num_open, round_number, memory)
             if num_open == 0:
@@ -106,15 +128,19 @@ def smooth_slopes(data, loss, records, count, memory):
 @kernel
 def open_brackets(count, num_open, memory):
     """Return brackets [0, phi'(s)] of the records whose slope differs at both ends."""
-    b = np.zeros((NUM_ROWS, num_open))
+    b = np.zeros((len(ROW), num_open))
     k = 0
     for i in range(count):
         top, slope = memory.high[i], memory.slopes[i]
         if slope != top:
-            b[RECORD, k], b[RESPONSE, k], b[HIGH, k] = i, memory.response[i], top
-            b[VALUE_LOW, k], b[VALUE_HIGH, k] = memory.low[i], memory.trial[i]
-            b[SLOPE_LOW, k], b[SLOPE_HIGH, k] = top, slope
-            b[MISS_LOW, k], b[MISS_HIGH, k] = top, slope - top
+            b[ROW.record, k], b[ROW.response, k], b[ROW.high, k] = (
+                i,
+                memory.response[i],
+                top,
+            )
+            b[ROW.value_low, k], b[ROW.value_high, k] = memory.low[i], memory.trial[i]
+            b[ROW.slope_low, k], b[ROW.slope_high, k] = top, slope
+            b[ROW.miss_low, k], b[ROW.miss_high, k] = top, slope - top
             k += 1
     return b
 
@@ -122,11 +148,11 @@ def open_brackets(count, num_open, memory):
 @kernel
 def uses_tangents(b, k, round_number):
     """Return whether a jump makes this round try the point where two tangents meet."""
-    jump = abs(b[SLOPE_LOW, k] - b[SLOPE_HIGH, k])
-    top = abs(b[SLOPE_LOW, k]) + abs(b[SLOPE_HIGH, k])
-    return (
-        round_number < MAX_GUESSES and round_number % 2 == 0 and (jump > MIN_JUMP * top)
-    )
+    jump = abs(b[ROW.slope_low, k] - b[ROW.slope_high, k])
+    top = abs(b[ROW.slope_low, k]) + abs(b[ROW.slope_high, k])
+    # The slope jumps if it changes by more than this share between the ends of a
+    # bracket.
+    return round_number < MAX_GUESSES and round_number % 2 == 0 and (jump > 1e-4 * top)
 
 
 @kernel
@@ -136,61 +162,73 @@ def next_guess(b, k, c, round_number):
     This is where the tangents of the loss at both ends meet, which is exact for two
     linear pieces, or the zero of the secant of the misses, or the middle.
     """
-    width = b[HIGH, k] - b[LOW, k]
+    width = b[ROW.high, k] - b[ROW.low, k]
     if uses_tangents(b, k, round_number):
-        fall = b[VALUE_LOW, k] - b[VALUE_HIGH, k] - b[SLOPE_HIGH, k] * c * width
-        return b[LOW, k] + fall / (c * (b[SLOPE_LOW, k] - b[SLOPE_HIGH, k]))
+        fall = (
+            b[ROW.value_low, k]
+            - b[ROW.value_high, k]
+            - b[ROW.slope_high, k] * c * width
+        )
+        return b[ROW.low, k] + fall / (c * (b[ROW.slope_low, k] - b[ROW.slope_high, k]))
     if round_number < MAX_GUESSES:
-        return b[LOW, k] + width * b[MISS_LOW, k] / (b[MISS_LOW, k] - b[MISS_HIGH, k])
-    return b[LOW, k] + 0.5 * width
+        return b[ROW.low, k] + width * b[ROW.miss_low, k] / (
+            b[ROW.miss_low, k] - b[ROW.miss_high, k]
+        )
+    return b[ROW.low, k] + 0.5 * width
 
 
 @kernel
 def narrow(b, records, num_open, round_number, memory):
     """Move an end of every bracket to its guess. Return how many are still open."""
+    # Relative error at which a solution is accepted, a few roundings.
+    rounding = 1e-15
     num_kept = 0
     for k in range(num_open):
-        i = int(b[RECORD, k])
-        slope_guess = b[GUESS, k]
-        miss = b[SLOPE, k] - slope_guess
+        i = int(b[ROW.record, k])
+        slope_guess = b[ROW.guess, k]
+        miss = b[ROW.slope, k] - slope_guess
         c = records.norms[memory.rows[i]] ** 2 / records.smoothing
         # The margin's rounding error, times the mean phi'' of the bracket, moves phi'.
-        curved = abs(b[SLOPE_LOW, k] - b[SLOPE_HIGH, k]) / abs(b[HIGH, k] - b[LOW, k])
-        tolerance = ROUNDING * (abs(slope_guess) + curved / c * abs(memory.margins[i]))
+        curved = abs(b[ROW.slope_low, k] - b[ROW.slope_high, k]) / abs(
+            b[ROW.high, k] - b[ROW.low, k]
+        )
+        tolerance = rounding * (abs(slope_guess) + curved / c * abs(memory.margins[i]))
         is_done = abs(miss) <= tolerance
         if uses_tangents(b, k, round_number):
-            fall = b[SLOPE_LOW, k] * c * (slope_guess - b[LOW, k])
-            scale = abs(b[VALUE_LOW, k]) + abs(b[SLOPE_LOW, k] * memory.margins[i])
-            if abs(b[VALUE_LOW, k] - fall - b[VALUE, k]) <= 4.0 * ROUNDING * scale:
+            fall = b[ROW.slope_low, k] * c * (slope_guess - b[ROW.low, k])
+            scale = abs(b[ROW.value_low, k]) + abs(
+                b[ROW.slope_low, k] * memory.margins[i]
+            )
+            if (
+                abs(b[ROW.value_low, k] - fall - b[ROW.value, k])
+                <= 4.0 * rounding * scale
+            ):
                 # The guess lies on both tangents, so the loss is linear on either side
                 # of their meeting point, and the envelope's slope is between.
-                min_slope = min(b[SLOPE_LOW, k], b[SLOPE_HIGH, k])
+                min_slope = min(b[ROW.slope_low, k], b[ROW.slope_high, k])
                 slope_guess = min(
-                    max(slope_guess, min_slope), max(b[SLOPE_LOW, k], b[SLOPE_HIGH, k])
+                    max(slope_guess, min_slope),
+                    max(b[ROW.slope_low, k], b[ROW.slope_high, k]),
                 )
                 is_done = True
         if not is_done:
-            if (miss > 0.0) == (b[HIGH, k] > b[LOW, k]):
-                b[LOW, k], b[VALUE_LOW, k] = slope_guess, b[VALUE, k]
-                b[SLOPE_LOW, k], b[MISS_LOW, k] = b[SLOPE, k], miss
+            if (miss > 0.0) == (b[ROW.high, k] > b[ROW.low, k]):
+                b[ROW.low, k], b[ROW.value_low, k] = slope_guess, b[ROW.value, k]
+                b[ROW.slope_low, k], b[ROW.miss_low, k] = b[ROW.slope, k], miss
                 # Illinois variant of the secant method: the miss of the end that stays
                 # is halved, so that it moves soon.
-                b[MISS_HIGH, k] *= 0.5
+                b[ROW.miss_high, k] *= 0.5
             else:
-                b[HIGH, k], b[VALUE_HIGH, k] = slope_guess, b[VALUE, k]
-                b[SLOPE_HIGH, k], b[MISS_HIGH, k] = b[SLOPE, k], miss
-                b[MISS_LOW, k] *= 0.5
-            is_done = abs(b[HIGH, k] - b[LOW, k]) <= ROUNDING * abs(slope_guess)
+                b[ROW.high, k], b[ROW.value_high, k] = slope_guess, b[ROW.value, k]
+                b[ROW.slope_high, k], b[ROW.miss_high, k] = b[ROW.slope, k], miss
+                b[ROW.miss_low, k] *= 0.5
+            is_done = abs(b[ROW.high, k] - b[ROW.low, k]) <= rounding * abs(slope_guess)
         memory.slopes[i] = slope_guess
         if not is_done:
-            for row in range(NUM_ROWS):
+            for row in range(len(ROW)):
                 b[row, num_kept] = b[row, k]
             num_kept += 1
     return num_kept
-
-
-# Records in order from which a matrix product is faster than a loop.
-MIN_RUN = 8
 
 
 @kernel(fastmath={"reassoc"}, counts_references=False)
@@ -243,7 +281,8 @@ def is_run(is_in_order, rows, count):
     non-differentiable points. The privacy proof allows one record to change its own
     part only.
     """
-    if is_in_order == 0 or count < MIN_RUN:
+    # Records in order from which a matrix product is faster than a loop.
+    if is_in_order == 0 or count < 8:
         return False
     return count == rows[count - 1] - rows[0] + 1
 
@@ -406,7 +445,7 @@ def central_means(numbers, divisor, memory):
 
 @kernel(counts_references=False)
 def estimate(data, loss, phase, t, theta, memory, rng):
-    """Fill memory.gradient with the estimate of step ``t``. Return RUNNING or FAILED.
+    """Fill memory.gradient with the estimate of step ``t``, and return an `Outcome`.
 
     A total estimator never fails. A return of PAUSED, between two blocks of the batch,
     leads back to Python, for instance for Ctrl-C. The next call with the same arguments
@@ -433,7 +472,7 @@ def estimate(data, loss, phase, t, theta, memory, rng):
                 memory,
                 rng,
             ):
-                return FAILED
+                return OUTCOME.failed
             for j in range(len(memory.gradient)):
                 memory.gradient[j] += memory.partial[j]
             memory.counts[0] += count
@@ -446,4 +485,4 @@ def estimate(data, loss, phase, t, theta, memory, rng):
             control.stage, control.saved[CURSOR] = IN_ESTIMATE, cursor
             return PAUSED
     estimator.finish(estimator.functions.numbers, estimator.divisor, memory)
-    return RUNNING
+    return OUTCOME.running

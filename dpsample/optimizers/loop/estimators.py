@@ -55,8 +55,6 @@ from dpsample.privacy.curves.additive import round_up
 
 # Largest |psi| of the soft truncation of Catoni and Giulini.
 PSI_BOUND = TOP
-# The number of rows of the table of the soft truncation grows like the root of this.
-MAX_PRECISION = 1e6
 
 
 class RecordLimits(NamedTuple):
@@ -343,9 +341,12 @@ class CatoniMean(Estimator):
 
     def __post_init__(self) -> None:
         """Check the scale and the precision."""
+        # The number of rows of the table of the soft truncation grows like the root of
+        # this.
+        max_precision = 1e6
         check.positive(scale=self.scale, precision=self.precision)
-        if self.precision > MAX_PRECISION:
-            check.fail("precision", f"<= {MAX_PRECISION:g}", self.precision)
+        if self.precision > max_precision:
+            check.fail("precision", f"<= {max_precision:g}", self.precision)
 
     def record_bound(self, dim: int) -> float:
         """l2 bound 2 sqrt(2)/3 s sqrt(d) of a record's part in the sum."""

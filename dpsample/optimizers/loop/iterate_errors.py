@@ -50,6 +50,10 @@ of w*, where the term in (r + e) is for rounding the length and r. If no step is
 short, `solve.CONTRACTION` follows, whose errors do not add up. After log(2 R
 sqrt(m/2a))/-log(1 - m/l) steps, R the radius, it is within sqrt(2 a/m) + e l/m. This is
 less, because l/m <= 2 c + 1.
+
+`perturbations` has the rounding errors of noise, and `last_iterate` those of noisy
+steps. Without this file no certificate of output perturbation would include the
+rounding of the steps that are perturbed at the end.
 """
 
 import math
@@ -58,7 +62,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 from dpsample.domains import Domain
 from dpsample.losses import (
     CappedLogistic,
@@ -70,15 +74,13 @@ from dpsample.losses import (
 )
 from dpsample.optimizers.loop.estimators import ClippedMean, Mean
 from dpsample.optimizers.loop.optimizer import Descent, Loop, Minimization
-from dpsample.optimizers.loop.perturbations import UNIT, sum_error
+from dpsample.optimizers.loop.perturbations import sum_error
 from dpsample.optimizers.loop.solve import MOST
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts, smoothness
 
 LOSSES = (Linear, Logistic, CappedLogistic, SmoothedHinge, Huber, Squared)
-# Up to so many steps terms of second order are below 2 % of the first.
-_MAX_STEPS = 10**9
 # This exceeds all that subnormal numbers lose.
 _SUBNORMAL_LOSS = 1e-290
 
@@ -99,11 +101,11 @@ def iterate_error(facts: PublicFacts, loop: Loop, start: Array) -> float:
     reach = _reach(facts, loop, start)
     count = loop.largest_batch(facts.num_records)
     gradient = _gradient_error(facts, reach, bound, count)
-    update = 6.0 * UNIT * (reach + size * (bound + 2.0 * step.ridge * reach))
+    update = 6.0 * UNIT_ROUNDOFF * (reach + size * (bound + 2.0 * step.ridge * reach))
     step_error = size * gradient + update + _projection_error(facts.domain, dim, reach)
     total = loop.num_steps * step_error
     if loop.weights is not None:
-        total += (loop.num_steps + 8.0) * UNIT * reach
+        total += (loop.num_steps + 8.0) * UNIT_ROUNDOFF * reach
     return 1.02 * total + _SUBNORMAL_LOSS
 
 
@@ -122,7 +124,7 @@ def counted_stddev(
     error = phase_error(facts, phase, start)
     if released.any():
         reach = _reach(facts, phase, start) + float(np.linalg.norm(released))
-        error += 2.0 * UNIT * reach
+        error += 2.0 * UNIT_ROUNDOFF * reach
     return round_up(longer + 2.0 * error / phase.output_gdp)
 
 
@@ -176,7 +178,7 @@ def solver_precision(facts: PublicFacts, phase: Minimization) -> SolverPrecision
     c = math.sqrt(top / m) * math.sqrt(top / m - 1.0)
     target_distance = math.sqrt(2.0 * phase.gap / m)
     longest = target_distance / c + step_error
-    relative = (facts.dim + 9.0 + 8.0 * top / (top - m)) * UNIT
+    relative = (facts.dim + 9.0 + 8.0 * top / (top - m)) * UNIT_ROUNDOFF
     error = (
         1.02 * (c * (2.0 * step_error + relative * longest) + step_error)
         + _SUBNORMAL_LOSS
@@ -202,8 +204,10 @@ def _solver_step_error(facts: PublicFacts, phase: Minimization, top: float) -> f
     count = last - phase.first
     tilt = MOST * phase.tilt_stddev / count * math.sqrt(dim)
     slopes = bound + tilt + 2.0 * phase.ridge * reach
-    gradient = _gradient_error(facts, reach, bound, count) + 8.0 * UNIT * slopes
-    update = 3.0 * UNIT * (reach + slopes / top)
+    gradient = (
+        _gradient_error(facts, reach, bound, count) + 8.0 * UNIT_ROUNDOFF * slopes
+    )
+    update = 3.0 * UNIT_ROUNDOFF * (reach + slopes / top)
     return gradient / top + update + _projection_error(facts.domain, dim, reach)
 
 
@@ -212,8 +216,8 @@ def _gradient_error(
 ) -> float:
     """Error of the mean gradient of ``count`` records at a point within ``reach``."""
     offset = facts.offset_bound / (facts.full_row_bound * facts.dual_ratio(2.0))
-    margins = smoothness(facts) * (facts.dim + 4.0) * UNIT * (reach + offset)
-    return margins + (16.0 * UNIT + sum_error(count)) * bound
+    margins = smoothness(facts) * (facts.dim + 4.0) * UNIT_ROUNDOFF * (reach + offset)
+    return margins + (16.0 * UNIT_ROUNDOFF + sum_error(count)) * bound
 
 
 def _is_plain(loop: Loop) -> bool:
@@ -221,12 +225,13 @@ def _is_plain(loop: Loop) -> bool:
     step, estimator = loop.step, loop.estimator
     is_mean = isinstance(estimator, Mean | ClippedMean) and estimator.smoothing == 0.0
     is_step = isinstance(step, GradientStep) and math.isinf(step.local_radius)
-    return is_mean and is_step and loop.num_steps <= _MAX_STEPS
+    # Up to this number of steps, terms of second order are below 2% of the first.
+    return is_mean and is_step and loop.num_steps <= 10**9
 
 
 def _projection_error(domain: Domain, dim: int, reach: float) -> float:
     if domain.is_whole_space or (domain.is_box and domain.lp_exponent is None):
         return 0.0
     if domain.lp_exponent == 2.0:
-        return 1.01 * (5.0 * dim + 430.0) * UNIT * reach
+        return 1.01 * (5.0 * dim + 430.0) * UNIT_ROUNDOFF * reach
     return math.inf

@@ -20,26 +20,21 @@ from dataclasses import replace
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.arrays import UNIT_ROUNDOFF
 from dpsample.losses import Custom, RecordGradient
 from dpsample.optimizers.loop.estimators import Estimator
 from dpsample.optimizers.loop.iterate_errors import iterate_error
 from dpsample.optimizers.loop.noisy_descent import DescentScales
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
-from dpsample.optimizers.loop.perturbations import (
-    SHIFTS,
-    UNIT,
-    GaussianNoise,
-    gdp_of,
-)
+from dpsample.optimizers.loop.perturbations import GaussianNoise, gdp_of
 from dpsample.optimizers.loop.solve import MOST
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import GaussianEvent
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.privacy.curves.additive import round_up
 from dpsample.privacy.curves.last_iterate import last_iterate_gdp
 from dpsample.problem.facts import PublicFacts
 
-MAX_STEPS = 10**6
 # The grid of the noise is finer by so many bits in the steps before the last.
 EXTRA_BITS = 18
 # Largest rounding error of a step, relative to the distance that a record moves it.
@@ -60,7 +55,9 @@ def check_smooth(facts: PublicFacts, scales: DescentScales) -> None:
 def contraction(scales: DescentScales, size: float, ridge: float) -> float:
     """Return c, rounded up."""
     steepest = scales.smoothness * (1.0 + ROWS) + ridge
-    return max(abs(1.0 - size * ridge), abs(1.0 - size * steepest)) + 4.0 * UNIT
+    return (
+        max(abs(1.0 - size * ridge), abs(1.0 - size * steepest)) + 4.0 * UNIT_ROUNDOFF
+    )
 
 
 def effective_steps(
@@ -105,7 +102,7 @@ def last_iterate_recipe(
     ridge: float,
 ) -> Recipe:
     """Noisy steps, and a last one with noise on its end."""
-    check.integer(1, num_steps=num_steps, maximum=MAX_STEPS)
+    check.integer(1, num_steps=num_steps, maximum=10**6)
     if not step_size * (scales.smoothness + ridge) <= 2.0:
         longest = 2.0 / (scales.smoothness + ridge)
         check.fail(
@@ -150,8 +147,12 @@ def _step_error(facts: PublicFacts, loop: Loop, stddev: float) -> float:
         return math.inf
     size = float(np.max(loop.step.sizes))  # type: ignore[attr-defined]
     noise = math.sqrt(facts.dim) * 1.01 * stddev
-    grid = 2.0 ** -(11 + EXTRA_BITS) + 6.2 * UNIT * MOST
+    grid = 2.0 ** -(11 + EXTRA_BITS) + 6.2 * UNIT_ROUNDOFF * MOST
     way = 0.0  # from the center, the public start, to where one step leads
     if facts.center.any():
-        way = 2.0 * UNIT * (2.0 * float(np.linalg.norm(facts.center)) + facts.radius)
+        way = (
+            2.0
+            * UNIT_ROUNDOFF
+            * (2.0 * float(np.linalg.norm(facts.center)) + facts.radius)
+        )
     return iterate_error(facts, loop, facts.center) + size * noise * grid + way

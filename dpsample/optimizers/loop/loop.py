@@ -34,8 +34,8 @@ from dpsample.optimizers.loop.contributions import FAR, slope_limits
 from dpsample.optimizers.loop.estimate import (
     AT_END,
     CURSOR,
-    FAILED,
     IN_ESTIMATE,
+    OUTCOME,
     estimate,
 )
 from dpsample.optimizers.loop.estimators import Estimator, LimitedMean, RecordLimits
@@ -48,7 +48,7 @@ from dpsample.optimizers.loop.pieces import (
     LossFunctions,
     Memory,
 )
-from dpsample.optimizers.loop.scaled import HELD_BACK, OUTSIDE
+from dpsample.optimizers.loop.scaled import HELD_BACK, SUM
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data
 from dpsample.problem.storage import MemoryStorage, RecordStorage
@@ -78,7 +78,7 @@ def take_steps(data, loss, feasible, phase, memory, rng, start, stop):
         outcome = estimate(data, loss, phase, t, point, memory, rng)
         if outcome == PAUSED:
             return t
-        if outcome == FAILED:
+        if outcome == OUTCOME.failed:
             return -1
         noise.perturb(noise.numbers, rng, memory.scratch, memory.gradient)
         step.advance(feasible, step.numbers, t, num_steps, memory, rng)
@@ -149,9 +149,9 @@ class Arguments:
             self._norms[q] = np.concatenate(list(parts))
         self._limits: dict[tuple[float, float], Array] = {}
         self._slope_bound = problem.facts.slope_bound
-        others = (getattr(phase, "wall_loss", None) for phase in recipe.phases)
+        others = (getattr(phase, "boundary_loss", None) for phase in recipe.phases)
         loss: Loss | None = next(filter(None, others), None)
-        self._at_wall = None if loss is None else self._with_loss(loss)
+        self._at_boundary = None if loss is None else self._with_loss(loss)
         self.num_buckets = max((e.num_sums for e in estimators), default=1)
 
     def _with_loss(self, loss: Loss) -> Arguments:
@@ -165,8 +165,8 @@ class Arguments:
 
     def now(self, memory: Memory) -> Arguments:
         """Return those of a stage: with the other loss if the domain holds it back."""
-        is_held = memory.scale[OUTSIDE] >= HELD_BACK
-        return self._at_wall if is_held and self._at_wall else self
+        is_held = memory.scale[SUM.outside] >= HELD_BACK
+        return self._at_boundary if is_held and self._at_boundary else self
 
     def phase(self, loop: Loop, rng: np.random.Generator) -> CompiledPhase:
         """One loop as its kernel reads it."""

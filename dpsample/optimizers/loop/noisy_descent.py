@@ -45,7 +45,6 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
 )
 from dpsample.optimizers.loop.perturbations import (
-    SHIFTS,
     CalibratedNoise,
     GaussianNoise,
     NoNoise,
@@ -59,13 +58,11 @@ from dpsample.privacy.accounting.events import (
     GaussianEvent,
     PoissonGaussianEvent,
 )
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
+from dpsample.privacy.certificates.terms import Risk
 from dpsample.problem.facts import PublicFacts
 
-Risk = Literal["population", "empirical"]
 RISKS = ("population", "empirical")
-# Fewer steps than this are never chosen by default.
-MIN_STEPS = 10
 
 
 class DescentScales(NamedTuple):
@@ -115,7 +112,8 @@ def enough_steps(scales: DescentScales, budget: Budget | None, *, is_full: bool)
         # At this T the term beta M^2/(2 T) of the smooth bound, with steps 1/beta, is a
         # twentieth of the bound's limit, which is M times the rate.
         enough = min(enough, 10.0 * scales.smoothness * scales.radius / rate)
-    return max(MIN_STEPS, math.ceil(enough))
+    # Fewer steps than this are never chosen by default.
+    return max(10, math.ceil(enough))
 
 
 def printed_steps(scales: DescentScales, budget: Budget) -> int:
@@ -174,10 +172,6 @@ def noise_ridge(scales: DescentScales, budget: Budget) -> float:
     return noise * math.sqrt(scales.dim) / scales.radius
 
 
-# If beta/m_0 is above this, a ridge larger than the bound's adds hardly any bias.
-MAX_CONDITION = 400.0
-
-
 def public_ridge(scales: DescentScales, budget: Budget) -> float:
     r"""Return the ridge m of private smooth fits, or 1/(eta T) of descent.
 
@@ -187,9 +181,8 @@ def public_ridge(scales: DescentScales, budget: Budget) -> float:
     ``studies/which_method.py`` names.
     """
     noise_only = noise_ridge(scales, budget)
-    return math.sqrt(
-        2.0 * noise_only * max(noise_only, scales.smoothness / MAX_CONDITION)
-    )
+    # If beta/m_0 is above this, a ridge larger than the bound's adds hardly any bias.
+    return math.sqrt(2.0 * noise_only * max(noise_only, scales.smoothness / 400.0))
 
 
 Scheme = Literal["full", "poisson", "with_replacement"]

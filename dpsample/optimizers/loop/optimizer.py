@@ -79,7 +79,7 @@ class Loop:
         Whether the local ball stays where the previous phase had it.
     keeps_anchor : bool
         Whether the center of the step's ridge stays there.
-    wall_loss : Loss, optional
+    boundary_loss : Loss, optional
         Loss that replaces the problem's once the domain has held a scaled descent back.
     """
 
@@ -93,7 +93,7 @@ class Loop:
     output_gdp: float = 0.0
     keeps_ball: bool = False
     keeps_anchor: bool = False
-    wall_loss: Loss | None = None
+    boundary_loss: Loss | None = None
 
     def compile(
         self,

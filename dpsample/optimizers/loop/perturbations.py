@@ -37,6 +37,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.arrays import UNIT_ROUNDOFF
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.spec import Spec
@@ -65,13 +66,9 @@ from dpsample.privacy.accounting.events import (
     GaussianEvent,
     PoissonGaussianEvent,
 )
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.privacy.curves.additive import round_up
 
-# Largest relative rounding error of one operation with doubles.
-UNIT = 2.0**-53
-# Largest move of a sum between neighbors, in units of the record bound, by relation.
-SHIFTS = {"replace_one": 2.0, "zero_out": 1.0}
 Scheme = Literal["poisson", "disjoint", "shuffle", "best"]
 SCHEMES = ("poisson", "disjoint", "shuffle", "best")
 
@@ -257,9 +254,9 @@ def rounding_excess(
     '2.3e-10'
     """
     gamma = sum_error(num_records, num_central, is_blocked=is_blocked)
-    jumps = 128.0 * min(num_records, BLOCK) * UNIT if is_soft else 0.0
+    jumps = 128.0 * min(num_records, BLOCK) * UNIT_ROUNDOFF if is_soft else 0.0
     sums = 2.0 * gamma * num_records * num_central
-    return sums + jumps + 2e-12 + 8.0 * (dim + 16) * UNIT
+    return sums + jumps + 2e-12 + 8.0 * (dim + 16) * UNIT_ROUNDOFF
 
 
 def sum_error(
@@ -270,7 +267,7 @@ def sum_error(
     if is_blocked and num_records > BLOCK:
         num_roundings = BLOCK + math.ceil(num_records / BLOCK) + 19
     # The factor 1.01 covers all terms of second order.
-    return 1.01 * num_roundings * UNIT
+    return 1.01 * num_roundings * UNIT_ROUNDOFF
 
 
 @lru_cache(maxsize=1024)

@@ -46,7 +46,7 @@ from dpsample.domains import PROJECT
 from dpsample.domains.domain import BODY, Body
 from dpsample.losses.loss import LOSS_SLOPE
 from dpsample.losses.record_gradient import RECORD_GRADIENT
-from dpsample.optimizers.loop.scaled import NUM_SUMS
+from dpsample.optimizers.loop.scaled import SUM
 from dpsample.problem.records import DATA
 
 # Records of a block. Its sum is completed before it is added to the sums of the blocks
@@ -113,7 +113,7 @@ def new_memory(dim: int, num_buckets: int = 1) -> Memory:
     sizes: dict[str, Any] = dict.fromkeys(of_block, BLOCK)
     sizes |= {name: BLOCK for name in Memory._fields if name.startswith("kept_")}
     sizes |= {"counts": 1, "buckets": (num_buckets, dim), "sorted": num_buckets}
-    sizes |= {"out": 1, "scale": NUM_SUMS}
+    sizes |= {"out": 1, "scale": len(SUM)}
     kinds = dict.fromkeys(("counts", "rows", "kept_rows"), np.int64)
     arrays = {
         name: np.zeros(sizes.get(name, dim), dtype=kinds.get(name, np.float64))

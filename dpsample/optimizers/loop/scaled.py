@@ -43,19 +43,32 @@ steps. All numbers here are computed from noisy gradients.
 """
 
 import math
+from typing import NamedTuple
 
 from dpsample.core.jit import kernel
 
-FIRST, MIDDLE, LAST = range(1, 4)  # codes of the stages
-# Positions in `Memory.scale`: eta over its first value, the sums of <g_t, w_t - c> and
-# of |w_t - c|^2, the number of their terms and of steps of the first stage, and the
-# largest ratio of |f u| to what the domain left of it.
-FACTOR, SLOPES, SQUARES, COUNT, COUNT_FIRST, OUTSIDE = range(6)
-NUM_SUMS = 6
-# One change of the scale is between 1/4 and 4.
-MAX_FACTOR = 4.0
-# The estimates a and b are trusted up to this many standard deviations v.
-DEVIATIONS = 2.0
+
+class Stage(NamedTuple):
+    """Codes of the stages."""
+
+    first: int = 1
+    middle: int = 2
+    last: int = 3
+
+
+class ScaleSum(NamedTuple):
+    """Positions in `Memory.scale`. The center c and the step u are of the module."""
+
+    factor: int = 0  # eta over its first value
+    slopes: int = 1  # sum of <g_t, w_t - c>
+    squares: int = 2  # sum of |w_t - c|^2
+    num_terms: int = 3  # number of terms of both sums
+    num_first: int = 4  # steps of the first stage
+    outside: int = 5  # largest ratio of |f u| to the part of it that the domain left
+
+
+STAGE = Stage()
+SUM = ScaleSum()
 # The domain holds the point back if |f u| is this many times the distance it leaves.
 HELD_BACK = 1.5
 
@@ -63,7 +76,7 @@ HELD_BACK = 1.5
 @kernel(counts_references=False)
 def scaled_size(step, memory):
     """Return the size of a step, the smaller of eta and the longest one."""
-    return min(step.size * memory.scale[FACTOR], step.longest)
+    return min(step.size * memory.scale[SUM.factor], step.longest)
 
 
 @kernel(counts_references=False)
@@ -74,13 +87,13 @@ def observe(step, t, num_steps, memory):
     """
     sums = memory.scale
     if t == 0:
-        if step.stage == FIRST:
+        if step.stage == STAGE.first:
             memory.first_gradient[:] = 0.0
             memory.first_point[:] = 0.0
-            sums[FACTOR], sums[COUNT_FIRST], sums[OUTSIDE] = 1.0, 0.0, 1.0
-        sums[SLOPES], sums[SQUARES], sums[COUNT] = 0.0, 0.0, 0.0
-    if step.stage == FIRST:
-        sums[COUNT_FIRST] += 1.0
+            sums[SUM.factor], sums[SUM.num_first], sums[SUM.outside] = 1.0, 0.0, 1.0
+        sums[SUM.slopes], sums[SUM.squares], sums[SUM.num_terms] = 0.0, 0.0, 0.0
+    if step.stage == STAGE.first:
+        sums[SUM.num_first] += 1.0
         for j in range(len(memory.theta)):
             memory.first_gradient[j] += memory.gradient[j]
             memory.first_point[j] += memory.theta[j] - memory.anchor[j]
@@ -92,14 +105,16 @@ def observe(step, t, num_steps, memory):
         offset = memory.theta[j] - memory.anchor[j]
         slope += memory.gradient[j] * offset
         square += offset * offset
-    sums[SLOPES] += slope
-    sums[SQUARES] += square
-    sums[COUNT] += 1.0
+    sums[SUM.slopes] += slope
+    sums[SUM.squares] += square
+    sums[SUM.num_terms] += 1.0
 
 
 @kernel(counts_references=False)
 def factor_of(step, memory, point):
     """Return the factor f of the module, for ``point`` at the end of a stage."""
+    # One change of the scale is between 1/4 and 4.
+    max_factor = 4.0
     sums, slope, square, early = memory.scale, 0.0, 0.0, 0.0
     for j in range(len(point)):
         offset = point[j] - memory.anchor[j]
@@ -107,18 +122,21 @@ def factor_of(step, memory, point):
         early += memory.first_point[j] * offset
         square += offset * offset
     noise = step.stddev * step.stddev  # sigma^2
-    eta, count = scaled_size(step, memory), sums[COUNT]
+    eta, count = scaled_size(step, memory), sums[SUM.num_terms]
     pull = eta * noise * len(point)
-    start = slope / sums[COUNT_FIRST] - pull
-    change = start + sums[SLOPES] / count
-    variance = noise * (square / sums[COUNT_FIRST] + sums[SQUARES] / count / count)
-    slack = DEVIATIONS * math.sqrt(variance + eta * noise * pull)
+    start = slope / sums[SUM.num_first] - pull
+    change = start + sums[SUM.slopes] / count
+    variance = noise * (
+        square / sums[SUM.num_first] + sums[SUM.squares] / count / count
+    )
+    # The estimates a and b are trusted up to this many standard deviations v.
+    slack = 2.0 * math.sqrt(variance + eta * noise * pull)
     top, bottom = max(start, 0.0) + slack, max(change, 0.0) + slack
     if not bottom > 0.0 or not top < math.inf:  # no noise and no slope, or overflow
         return 1.0
-    part = early / (sums[COUNT_FIRST] * square) if square > 0.0 else 0.0
+    part = early / (sums[SUM.num_first] * square) if square > 0.0 else 0.0
     part = min(max(part, 0.0), 1.0)
     growth = (1.0 - part) * (top / bottom - 1.0)
-    if step.stage == LAST and growth > 0.0:
+    if step.stage == STAGE.last and growth > 0.0:
         growth *= 1.0 - part
-    return min(max(1.0 + growth, 1.0 / MAX_FACTOR), MAX_FACTOR)
+    return min(max(1.0 + growth, 1.0 / max_factor), max_factor)

@@ -70,10 +70,8 @@ from dpsample.numerics.norms import distance
 from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.advance import into_both
 from dpsample.optimizers.loop.estimate import (
-    CERTIFIED,
     CURSOR,
-    FAILED,
-    RUNNING,
+    OUTCOME,
     add_scattered,
     estimate,
     limited_slopes,
@@ -84,10 +82,20 @@ from dpsample.problem.records import any_record
 MOST = 12.0  # standard deviations of a tilt; beyond with probability below 2^-107
 # Position in ``memory.control``'s ``saved`` numbers of the turn that is not finished.
 SAVED_TURN = CURSOR + 1
+
+
 # Methods, which differ in a turn: an accelerated step with a certificate, a step with a
 # certificate and an epoch, or a projected gradient step without either. The last brings
 # any two points nearer by the factor 1 - m/l, so its rounding errors do not add up.
-ACCELERATED, SVRG, CONTRACTION = range(3)
+class Method(NamedTuple):
+    """Codes of the methods."""
+
+    accelerated: int = 0
+    svrg: int = 1
+    contraction: int = 2
+
+
+METHOD = Method()
 # An epoch has this number times l/m of steps.
 STEPS_PER_CONDITION = 100.0
 # The step size of an epoch is 1 / (INVERSE_STEP l).
@@ -111,7 +119,7 @@ class Objective(NamedTuple):
     smoothness: float  # l, of the whole objective
     gap: float  # J(w) - min J that is certified
     local_radius: float = math.inf  # radius of the ball that cuts the domain
-    method: int = ACCELERATED
+    method: int = METHOD.accelerated
 
 
 def enough_steps(
@@ -141,9 +149,9 @@ def enough_steps(
 
 @kernel(counts_references=False)
 def objective_gradient(data, loss, pieces, objective, w, memory, rng):
-    """Fill memory.gradient with grad J(w); return RUNNING, PAUSED or FAILED."""
+    """Fill memory.gradient with grad J(w), and return an `Outcome` or PAUSED."""
     outcome = estimate(data, loss, pieces, 0, w, memory, rng)
-    if outcome == RUNNING:
+    if outcome == OUTCOME.running:
         for j in range(len(w)):
             memory.gradient[j] += objective.tilt[j]
             memory.gradient[j] += objective.ridge * (w[j] - objective.center[j])
@@ -165,9 +173,10 @@ def fill_tilt(rng, stddev, out):
 def solve(data, loss, feasible, pieces, objective, memory, rng, start, stop):
     """Take turns ``start``, ..., ``stop - 1``.
 
-    A turn is a gradient step, which an epoch follows with SVRG. Return CERTIFIED if
-    memory.theta has the accuracy of the objective, RUNNING after the last turn, FAILED
-    if a number is not finite, or PAUSED. Then the next call with the same arguments
+    A turn is a gradient step, which an epoch follows with SVRG. Return
+    OUTCOME.certified if memory.theta has the accuracy of the objective, OUTCOME.running
+    after the last turn, OUTCOME.failed if a number is not finite, or PAUSED. Then the
+    next call with the same arguments
     continues in the middle of the turn. One kernel serves all methods, because the
     gradient's code, which takes longest to compile, is the same.
     """
@@ -182,51 +191,51 @@ def solve(data, loss, feasible, pieces, objective, memory, rng, start, stop):
     control, gradient = memory.control[0], memory.gradient
     if control.stage != 0:  # continue the turn that was paused
         start = int(control.saved[SAVED_TURN])
-    elif start == 0 and method != CONTRACTION:
+    elif start == 0 and method != METHOD.contraction:
         into_both(feasible, objective.local_radius, memory, w)
         copy_into(w, v)
     for turn in range(start, stop):
         control.saved[SAVED_TURN] = turn
         if control.stage != IN_EPOCH:
             copy_into(w, y)
-            if method == ACCELERATED:
+            if method == METHOD.accelerated:
                 for j in range(len(w)):
                     y[j] = (w[j] + root * v[j]) / (1.0 + root)
             outcome = objective_gradient(data, loss, pieces, objective, y, memory, rng)
-            if outcome != RUNNING:
+            if outcome != OUTCOME.running:
                 return outcome
             for j in range(len(w)):
                 w[j] = y[j] - gradient[j] / smoothness
             into_both(feasible, objective.local_radius, memory, w)
-            if method == CONTRACTION:
+            if method == METHOD.contraction:
                 continue
             step_length = distance(w, y, 2.0)
             if not step_length < np.inf:
-                return FAILED
+                return OUTCOME.failed
             if step_length <= bound:
-                return CERTIFIED
-            if method == SVRG:
+                return OUTCOME.certified
+            if method == METHOD.svrg:
                 # The step was for the certificate. The epoch begins at its snapshot y.
                 copy_into(gradient, memory.aggregate)
                 copy_into(y, w)
                 control.saved[SAVED_STEPS] = 0.0
                 v[:] = 0.0
-        if method == SVRG:
+        if method == METHOD.svrg:
             outcome = epoch(data, loss, feasible, pieces, objective, memory, rng)
-            if outcome != RUNNING:
+            if outcome != OUTCOME.running:
                 return outcome
         else:
             for j in range(len(w)):
                 v[j] = (1.0 - root) * v[j] + root * y[j] - root / m * gradient[j]
             into_both(feasible, objective.local_radius, memory, v)
-    return RUNNING
+    return OUTCOME.running
 
 
 @kernel(counts_references=False)
 def epoch(data, loss, feasible, pieces, objective, memory, rng):
     """Replace memory.theta by the mean of one epoch.
 
-    Return RUNNING at its end, PAUSED, or FAILED.
+    Return OUTCOME.running at its end, PAUSED, or OUTCOME.failed.
     """
     control = memory.control[0]
     w, snapshot, gradient = memory.theta, memory.middle, memory.aggregate
@@ -244,7 +253,7 @@ def epoch(data, loss, feasible, pieces, objective, memory, rng):
         # Twice, because `limited_slopes` reads a row for each of both slopes.
         memory.rows[0] = memory.rows[1] = i
         if not two_slopes(data, loss, pieces.estimator.functions, w, snapshot, memory):
-            return FAILED
+            return OUTCOME.failed
         memory.slopes[0] -= memory.slopes[1]
         direction[:] = 0.0
         add_scattered(data, memory.rows, 1, memory.slopes, direction)
@@ -257,7 +266,7 @@ def epoch(data, loss, feasible, pieces, objective, memory, rng):
     memory.counts[0] += 2 * num_steps  # gradients of one record
     for j in range(len(w)):
         w[j] = total[j] / num_steps
-    return RUNNING
+    return OUTCOME.running
 
 
 @kernel(counts_references=False)

@@ -17,7 +17,6 @@ import numpy as np
 from dpsample.core import check
 from dpsample.domains import Domain
 from dpsample.optimizers.loop.estimators import Mean
-from dpsample.optimizers.loop.noisy_descent import Risk
 from dpsample.optimizers.loop.optimizer import Minimization
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON
 from dpsample.privacy.accounting.events import ApproximateEvent, Event
@@ -26,6 +25,7 @@ from dpsample.privacy.calibration.objective_calibration import (
     approximate_noise,
     objective_stddev,
 )
+from dpsample.privacy.certificates.terms import Risk
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.curves.objective_perturbation import (
     PerturbedObjective,
@@ -36,10 +36,6 @@ from dpsample.problem.facts import PublicFacts, smoothness
 # A simulated width is rounded up by this many standard errors.
 WIDTH_ERRORS = 6.0
 GRID = 20
-# Rows may exceed their bound by 1e-12, a rounding error that `dpsample.Problem` allows.
-ROWS = 1.0 + 3e-12
-# The smallest determinant factor leaves this part of epsilon for the noise.
-LEAST_LEFT = 0.05
 
 
 class TiltScales(NamedTuple):
@@ -116,7 +112,8 @@ def best_ridge(
     """
     min_ridge = 0.0
     if math.isfinite(epsilon):
-        factor = math.expm1(min(epsilon, LARGEST_EPSILON) * (1.0 - LEAST_LEFT))
+        # The smallest determinant factor leaves this part of epsilon for the noise.
+        factor = math.expm1(min(epsilon, LARGEST_EPSILON) * (1.0 - 0.05))
         m = scales.smoothness / (scales.num_records * factor)
         min_ridge = max(0.5 * (m - scales.strong_convexity), 0.0)
     if math.isinf(scales.radius):
@@ -176,8 +173,6 @@ def _golden(cost: Callable[[float], float], low: float, high: float) -> float:
 
 # Part of the risk bound that the solver may cost by default.
 SOLVER_PART = 0.01
-# Relative distances below this are rounding errors of a projected gradient step.
-RESOLUTION = 1e-13
 
 
 class Tilt(NamedTuple):
@@ -229,9 +224,12 @@ def perturbed_objective(
     scales: TiltScales, ridge: float, relation: Relation
 ) -> PerturbedObjective:
     """Return the objective as privacy sees it: 2 lambda is its strong convexity."""
+    # Rows may exceed their bound by 1e-12, a rounding error that `dpsample.Problem`
+    # allows.
+    rows = 1.0 + 3e-12
     return PerturbedObjective(
-        lipschitz=scales.lipschitz * ROWS,
-        smoothness=scales.smoothness * ROWS,
+        lipschitz=scales.lipschitz * rows,
+        smoothness=scales.smoothness * rows,
         num_records=scales.num_records,
         ridge=0.5 * scales.convexity(ridge),
         relation=relation,
@@ -300,7 +298,8 @@ def resolved_gap(scales: TiltScales, m: float) -> float:
     """Accuracy that floating point resolves, of an m-strongly convex objective."""
     top = m + scales.smoothness
     size = scales.radius if math.isfinite(scales.radius) else scales.lipschitz / m
-    step = RESOLUTION * (size + scales.lipschitz / top)
+    # Relative distances below this are rounding errors of a projected gradient step.
+    step = 1e-13 * (size + scales.lipschitz / top)
     return 0.5 * top**2 / m * step**2
 
 

@@ -36,16 +36,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 
-UNIT_ROUNDOFF = 2.0**-53  # u
 MAX_LOSS = 700.0  # its exponential is a double
 # Tilts are 0 and sqrt(2)^k / (standard deviation of the loss) for integers k >= this
 # exponent. A tilt changes little if it is smaller than the first of these.
 MIN_TILT_EXPONENT = -24
 # Logarithm of the tilted probability that may lie outside either end of a window.
 LOG_OUTSIDE = -30.0
-UNDERFLOW = 1e-300  # more than a sum of products loses by underflow
 
 
 class LossDistribution(NamedTuple):
@@ -233,6 +231,8 @@ class Composition:
 
     def _window(self, tilt: float) -> Window:
         """Convolve the tilted distributions, as the module describes."""
+        # Upper bound of the error of a sum of products by underflow.
+        underflow = 1e-300
         first, size = self._span(tilt)
         if size > 2**25:
             # Too much memory. Without masses and tilt a logarithm k of 99 makes delta
@@ -271,7 +271,7 @@ class Composition:
         # E of the module without its term 3 u T, which is added below. The second form
         # holds where the first one is infinite.
         with np.errstate(over="ignore", invalid="ignore"):
-            by_growth = (absolute + UNDERFLOW) * np.expm1(log_growth)
+            by_growth = (absolute + underflow) * np.expm1(log_growth)
             error = np.fmin(by_growth, np.exp(log_raised))
         total_error = error + (3.0 * UNIT_ROUNDOFF * num_products + gamma) * absolute
         mass_error = float(total_error.sum())
@@ -280,7 +280,7 @@ class Composition:
         masses = np.roll(masses, (self._lowest - first) % size)
         # Twice, because the transform of real numbers lists half of all frequencies.
         # The factor exceeds the rounding errors of these sums.
-        rise = 2.0 * (1.0 + 1e-6) * mass_error / size + UNDERFLOW
+        rise = 2.0 * (1.0 + 1e-6) * mass_error / size + underflow
         masses = np.maximum(masses, 0.0) + rise
         losses = self._interval * (first + np.arange(size))
         masses *= np.exp(np.minimum(level - tilt * losses, MAX_LOSS))

@@ -29,12 +29,11 @@ from collections import Counter
 
 import numpy as np
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 from dpsample.core.jit import kernel
 from dpsample.privacy.accounting.allocation import REACH, epoch_ratio
 from dpsample.privacy.accounting.convolution import (
     MAX_LOSS,
-    UNIT_ROUNDOFF,
     Composition,
     LossDistribution,
 )
@@ -50,8 +49,9 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
     TiltEvent,
 )
-from dpsample.privacy.accounting.normal_form import blocks_of, step_shift
+from dpsample.privacy.accounting.normal_form import blocks_of
 from dpsample.privacy.accounting.renyi import log_factor
+from dpsample.privacy.budget import SHIFTS
 from dpsample.privacy.curves.objective_perturbation import tilt_curve
 
 # This covers the errors of two terms whose difference is a delta, relative to the
@@ -60,8 +60,6 @@ from dpsample.privacy.curves.objective_perturbation import tilt_curve
 CURVE_ERROR = 1e-12
 # A curve is followed until its delta is this small. The rest counts as infinite loss.
 TAIL = 1e-31
-# Standard deviations beyond which a normal distribution has less than that.
-DEVIATIONS = 12.0
 # Smallest interval of a grid, and largest number of its points for one step.
 MIN_INTERVAL = 1e-8
 MAX_GRID = 120_000
@@ -320,23 +318,25 @@ def _curve_of_block(block: tuple[Event, ...], losses: Array, relation: str) -> A
 
 def _reach(part: Event, relation: str) -> float:
     """Return a loss beyond which the curve is flat or below `TAIL`."""
+    # A normal distribution has less than `TAIL` beyond 12 standard deviations.
+    deviations = 12.0
     if isinstance(part, GaussianEvent):
-        return part.gdp * (0.5 * part.gdp + DEVIATIONS)
+        return part.gdp * (0.5 * part.gdp + deviations)
     if isinstance(part, PoissonGaussianEvent):
         size = _relative_shift(part, relation)
-        return size * (0.5 * size + DEVIATIONS)
+        return size * (0.5 * size + deviations)
     if isinstance(part, PureEvent | ApproximateEvent):
         return part.epsilon
     if isinstance(part, ConcentratedEvent):
         return part.rho + 2.0 * math.sqrt(-part.rho * math.log(TAIL))
     if isinstance(part, TiltEvent):
-        return part.log_determinant + part.distance * (0.5 * part.distance + DEVIATIONS)
+        return part.log_determinant + part.distance * (0.5 * part.distance + deviations)
     return max(sum(_range(p, relation) for p in block) for block in blocks_of(part))
 
 
 def _relative_shift(part: PoissonGaussianEvent, relation: str) -> float:
     """Return the distance of a step's means, in standard deviations of its noise."""
-    return step_shift(relation) / max(part.noise_multiplier, MIN_NOISE)
+    return SHIFTS[relation] / max(part.noise_multiplier, MIN_NOISE)
 
 
 def _range(part: Event, relation: str) -> float:

@@ -28,19 +28,12 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
     has_near,
 )
+from dpsample.privacy.budget import SHIFTS
 
-# Largest noise multiplier of sampled steps. More noise counts as this, which is enough,
-# and its square is a double.
-MAX_NOISE = 1e100
 # Largest gdp and rho. More counts as this. At them delta is 1 at every epsilon up to
 # 600, and their sums are doubles.
 MAX_GDP = 1e150
 MAX_RHO = 1e200
-# Largest total variation of a `NearEvent`. At it delta is 1.
-MAX_DISTANCE = 1.0 - 2.0**-53
-# Largest sampling rate. More counts as 1, because dp-accounting does not distinguish it
-# from 1.
-MAX_RATE = 1.0 - 2.0**-52
 
 
 class IdealForm(NamedTuple):
@@ -87,7 +80,8 @@ def _near_parts(parts: tuple[Event, ...], distance: float) -> tuple[Event, ...]:
     if distance == 0.0:
         return parts
     whole = ComposedEvent(parts or (PureEvent(0.0),))
-    return (NearEvent(whole, min(distance, MAX_DISTANCE)),)
+    # Largest total variation of a `NearEvent`. At it delta is 1.
+    return (NearEvent(whole, min(distance, 1.0 - 2.0**-53)),)
 
 
 def idealize(parts: tuple[Event, ...]) -> IdealForm:
@@ -124,17 +118,19 @@ def blocks_of(part: Event) -> list[tuple[Event, ...]]:
     return [block.events for block in events if isinstance(block, ComposedEvent)]
 
 
-def step_shift(relation: str) -> float:
-    """Return how far a sum differs between neighbors, in units of a record's bound."""
-    return 2.0 if relation == "replace_one" else 1.0
-
-
 def _simplify(event: Event, relation: str) -> Event:
     """Rewrite steps on all records, or on revealed ones, as Gaussian, and delta = 0."""
-    if isinstance(event, PoissonGaussianEvent) and event.sampling_rate > MAX_RATE:
+    # Largest noise multiplier of sampled steps. More noise counts as this, which is
+    # enough, and its square is a double.
+    max_noise = 1e100
+    # Largest sampling rate. More counts as 1, because dp-accounting does not
+    # distinguish it from 1.
+    if isinstance(event, PoissonGaussianEvent) and event.sampling_rate > (
+        1.0 - 2.0**-52
+    ):
         return _unsampled_gaussian(event.noise_multiplier, event.num_steps, relation)
-    if isinstance(event, PoissonGaussianEvent) and event.noise_multiplier > MAX_NOISE:
-        return replace(event, noise_multiplier=MAX_NOISE)
+    if isinstance(event, PoissonGaussianEvent) and event.noise_multiplier > max_noise:
+        return replace(event, noise_multiplier=max_noise)
     if isinstance(event, AllocatedGaussianEvent) and not _is_amplified(event, relation):
         return whole_steps(event, relation)
     if isinstance(event, ApproximateEvent) and event.delta == 0.0:
@@ -173,7 +169,7 @@ def reveal_samples(parts: tuple[Event, ...], relation: str) -> tuple[Event, ...]
 
 def _unsampled_gaussian(noise: float, times: int, relation: str) -> GaussianEvent:
     """Return the event of steps that all read the record."""
-    gdp = math.sqrt(times) * (step_shift(relation) / noise)
+    gdp = math.sqrt(times) * (SHIFTS[relation] / noise)
     return GaussianEvent(min(max(gdp, check.MIN_NORMAL), MAX_GDP))
 
 

@@ -1,4 +1,4 @@
-r"""Gaussian steps on Poisson samples and other random batches: noise and epsilon.
+r"""Gaussian steps on Poisson samples and random allocations: noise for a budget.
 
 A step takes each record with probability q, independently, and adds Gaussian noise to
 the sum of vectors of norm at most C, one for each record that it takes. N(u) is the
@@ -39,14 +39,11 @@ from dpsample.privacy.accounting.events import (
     Event,
     PoissonGaussianEvent,
 )
-from dpsample.privacy.accounting.normal_form import step_shift
-from dpsample.privacy.budget import Budget, check_not_pure
-from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
+from dpsample.privacy.budget import SHIFTS, Budget, check_not_pure
+from dpsample.privacy.curves.gaussian import gdp_from_budget
 
 # Largest relative excess of calibrated noise over the smallest that is enough.
 TOLERANCE = 1e-5
-# The search for noise ends below this multiplier, which protects hardly anything.
-MIN_NOISE = 0.1
 
 
 @check.unwrap_numpy
@@ -95,7 +92,7 @@ def poisson_noise_multiplier(
     )
     # Noise of steps on all records is enough. For large noise z, gdp is about q times
     # that of all records, q shift sqrt(T) / z. This gives a first guess.
-    shift = step_shift(budget.relation) * math.sqrt(event.num_steps)
+    shift = SHIFTS[budget.relation] * math.sqrt(event.num_steps)
     epsilon = min(budget.epsilon, LARGEST_EPSILON)
     unsampled_noise = shift / gdp_from_budget(epsilon, budget.delta)
     if event.sampling_rate == 1.0:
@@ -159,88 +156,10 @@ def allocated_noise_multiplier(
 
     steps(1.0)  # checks the numbers
     gdp = gdp_from_budget(budget.epsilon, budget.delta)
-    guess = step_shift(budget.relation) * math.sqrt(num_epochs) / gdp
+    guess = SHIFTS[budget.relation] * math.sqrt(num_epochs) / gdp
     if budget.relation == "zero_out":  # the random choice of one of t steps helps
         guess = guess / num_steps**0.5
     return _smallest_noise(steps, budget, guess=guess)
-
-
-@check.unwrap_numpy
-def fixed_size_epsilon(
-    *,
-    delta: float,
-    num_records: int,
-    batch_size: int,
-    noise_multiplier: float,
-    num_steps: int,
-) -> float:
-    """Return epsilon of Gaussian steps on batches of fixed size, without replacement.
-
-    Wang, Balle and Kasiviswanathan (2019), Theorem 27, by the Renyi accountant of
-    dp-accounting, under "replace_one". That accountant has noise in units of the
-    distance 2 C between neighbors, so it gets half of ``noise_multiplier``. The
-    library's loss distributions have units of C. (The bound is loose. Poisson samples
-    need about half of the noise.)
-
-    Parameters
-    ----------
-    delta : float
-        Probability, > 0 and < 1.
-    num_records, batch_size : int
-        Sizes, 1 <= batch_size <= num_records.
-    noise_multiplier : float
-        Standard deviation of the noise on a batch's sum over the bound C of one
-        record's vector, > 0.
-    num_steps : int
-        Number of batches, drawn independently, >= 1.
-
-    Returns
-    -------
-    float
-        epsilon >= 0, an upper bound.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
-    Guarantee
-    ---------
-    The released batch sums are (epsilon, delta)-DP under "replace_one".
-
-    Examples
-    --------
-    >>> epsilon = fixed_size_epsilon(
-    ...     delta=1e-5, num_records=100, batch_size=100, noise_multiplier=8.0,
-    ...     num_steps=4,
-    ... )
-    >>> print(f"{epsilon:.3f}")
-    1.993
-    """
-    check.open_interval(0.0, 1.0, delta=delta)
-    check.integer(
-        1, maximum=check.MAX_EXACT_INT, num_records=num_records, batch_size=batch_size
-    )
-    check.integer(1, num_steps=num_steps)
-    check.positive(noise_multiplier=noise_multiplier)
-    if batch_size > num_records:
-        check.fail("batch_size", "<= num_records", check.describe(batch_size))
-    # Without amplification by sampling: neighbors move a sum by 2 C in each step.
-    unsampled = gaussian_epsilon(delta, 2.0 * math.sqrt(num_steps) / noise_multiplier)
-    # Outside this range dp-accounting's Renyi accountant leaves floating point.
-    if batch_size == num_records or not 1e-6 <= noise_multiplier <= 1e6:
-        return unsampled
-    import dp_accounting as accounting
-
-    batch = accounting.SampledWithoutReplacementDpEvent(
-        num_records, batch_size, accounting.GaussianDpEvent(0.5 * noise_multiplier)
-    )
-    accountant = accounting.rdp.RdpAccountant(
-        neighboring_relation=accounting.NeighboringRelation.REPLACE_ONE
-    )
-    accountant.compose(accounting.SelfComposedDpEvent(batch, num_steps))
-    # The other bound reveals which records were drawn. That can only add to epsilon.
-    return min(float(accountant.get_epsilon(delta)) * (1.0 + 1e-9), unsampled)
 
 
 def _smallest_noise(
@@ -253,6 +172,8 @@ def _smallest_noise(
     come close at once. Then a point just beyond the secant's root closes the bracket
     from the other side.
     """
+    # The search for noise ends below this multiplier, which protects hardly anything.
+    min_noise = 0.1
 
     def excess(noise: float) -> float:
         event, relation = steps(noise), budget.relation
@@ -261,7 +182,7 @@ def _smallest_noise(
         # Its sign must say exactly whether delta is above the target.
         return max(ratio, 1e-16) if delta > budget.delta else ratio
 
-    safe = max(guess, MIN_NOISE)
+    safe = max(guess, min_noise)
     while (safe_excess := excess(safe)) > 0.0:
         safe *= 1.25
         if safe > 1e9:
@@ -269,7 +190,7 @@ def _smallest_noise(
             check.fail("delta", "large enough for finite noise", "less", remedy)
     unsafe = safe / 1.25
     while (unsafe_excess := excess(unsafe)) <= 0.0:
-        if unsafe <= MIN_NOISE:  # a record is hardly ever taken
+        if unsafe <= min_noise:  # a record is hardly ever taken
             return unsafe
         safe, safe_excess, unsafe = unsafe, unsafe_excess, unsafe / 1.25
     nudge = 0.0

@@ -43,13 +43,12 @@ from collections.abc import Callable
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 from dpsample.privacy.accounting.events import PoissonGaussianEvent
 from dpsample.privacy.curves.gaussian import GOLDEN
 
 Curve = Callable[[float], float]  # order -> bound of the divergence
 
-UNIT = 2.0**-53
 # The computed logarithms are accurate to about 1e-14. This is added to be safe.
 MARGIN = 1e-12
 
@@ -94,7 +93,7 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
         order, divergence = _evaluate(curve, t)
         t = order - 1.0
         # The difference of two large numbers loses more than the margin.
-        rounding = 16.0 * UNIT * t * max(abs(divergence), epsilon)
+        rounding = 16.0 * UNIT_ROUNDOFF * t * max(abs(divergence), epsilon)
         exponent = t * (divergence - epsilon) + log_factor(t)
         return exponent + max(rounding - MARGIN, 0.0)
 
@@ -226,7 +225,7 @@ def sampled_delta(
             for part in steps
         ]
         terms = [*moments, t * (1.0 + t) * rho, -t * epsilon, log_factor(t)]
-        return math.fsum(terms) + 8.0 * UNIT * math.fsum(map(abs, terms))
+        return math.fsum(terms) + 8.0 * UNIT_ROUNDOFF * math.fsum(map(abs, terms))
 
     low, high = 0, num_octaves * per_octave
     while low < high:
@@ -247,7 +246,7 @@ def log_moment(order: float, rate: float, noise: float, relation: str) -> float:
     takes the record is a bound, too, because A is jointly convex.
     """
     shift = (2.0 if relation == "replace_one" else 1.0) / noise
-    revealed = 0.5 * order * (order - 1.0) * shift * shift * (1.0 + 8.0 * UNIT)
+    revealed = 0.5 * order * (order - 1.0) * shift * shift * (1.0 + 8.0 * UNIT_ROUNDOFF)
     return min(_sampled_moment(order, rate, noise, relation), revealed)
 
 
@@ -284,8 +283,8 @@ def _sampled_moment(order: float, rate: float, noise: float, relation: str) -> f
     log_ratios = order * log_a - excess * log_b
     log_terms = log_weights + log_ratios
     # Relative errors of each term, by the weight, and by x in the exponent.
-    weight_errors = 8.0 * UNIT * (4.0 + np.abs(log_weights))
-    density_errors = 8.0 * UNIT * (1.0 + (np.abs(x) + 0.5) / square)
+    weight_errors = 8.0 * UNIT_ROUNDOFF * (4.0 + np.abs(log_weights))
+    density_errors = 8.0 * UNIT_ROUNDOFF * (1.0 + (np.abs(x) + 0.5) / square)
     ratio_errors = density_errors * (order * np.abs(log_a) + excess * np.abs(log_b))
     peak = float(log_terms.max())
     if peak > 600.0:  # near overflow, the sum is taken relative to its largest term

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dpsample.core import check
 from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.events import Event, GaussianEvent, NearEvent
+from dpsample.privacy.certificates.former_calls import read_mechanism
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.privacy.certificates.page import Published
 from dpsample.privacy.certificates.registry import (
     Kind,
-    check_name,
+    check_mechanism,
     problem_assumptions,
     registry,
 )
@@ -29,8 +31,9 @@ class Certificate(Published, MechanismTerms):
 
     Attributes
     ----------
-    sampler : str or None
-        Sampler of the draw; None while the certificate describes an exact draw.
+    sampler : MechanismSpec or None
+        Type and parameters of the sampler of the draw, printed as its ``repr``. None
+        while the certificate describes an exact draw.
     max_work : float or None
         Public limit of the passes over the records.
     assumptions : tuple of str
@@ -55,9 +58,11 @@ class Certificate(Published, MechanismTerms):
     (True, True)
     """
 
-    FORMAT: ClassVar[str] = "dpsample certificate 2"
+    FORMAT: ClassVar[str] = "dpsample certificate 3"
+    FORMER_FORMATS: ClassVar[tuple[str, ...]] = ("dpsample certificate 2",)
+    MECHANISM: ClassVar[str] = "sampler"
 
-    sampler: str | None
+    sampler: MechanismSpec | None
     max_work: float | None
     assumptions: tuple[str, ...]
     seeded: bool
@@ -67,7 +72,7 @@ class Certificate(Published, MechanismTerms):
         """Check the inputs and seal the content."""
         super().__post_init__()
         if self.sampler is not None:
-            check_name(kind_of(self.sampler), self.sampler, field="sampler")
+            check_mechanism(kind_of(self.sampler), self.sampler, field="sampler")
             # A part of delta must be left for the error of a sampler that has one.
             if self.gamma == 0.0 and not self.registered.exact:
                 remedy = "Pass sampler_share > 0 to calibrate: gamma is 0."
@@ -94,7 +99,7 @@ class Certificate(Published, MechanismTerms):
     def with_sampler(
         self,
         *,
-        sampler: str,
+        sampler: MechanismSpec | str,
         clip_rows: bool = False,
         max_work: float | None = None,
         has_deadline: bool = False,
@@ -104,9 +109,9 @@ class Certificate(Published, MechanismTerms):
 
         Parameters
         ----------
-        sampler : str
-            Sampler of the registry, as ``repr`` writes it. Its total-variation error
-            is proved to be at most ``gamma``.
+        sampler : MechanismSpec or str
+            Sampler of the registry, or what ``repr`` writes of it. Its total-variation
+            error is proved to be at most ``gamma``.
         clip_rows : bool
             Whether rows above their bound were scaled down, instead of rejected.
         max_work : float, optional
@@ -129,18 +134,18 @@ class Certificate(Published, MechanismTerms):
         check.instance(
             bool, clip_rows=clip_rows, has_deadline=has_deadline, seeded=seeded
         )
-        check.instance(str, sampler=sampler)
         if self.sampler is not None:
             check.fail("sampler", "named once", self.sampler)
+        spec: Any = read_mechanism(sampler)
         limit = None if max_work is None else float(max_work)
         return dataclasses.replace(
             self,
-            sampler=sampler,
+            sampler=spec,
             max_work=limit,
-            theorems=(*self.theorems, *registry().kind(kind_of(sampler)).theorems),
+            theorems=(*self.theorems, *registry().kind(kind_of(spec)).theorems),
             assumptions=assumptions_of(
                 self,
-                sampler=sampler,
+                sampler=spec,
                 max_work=limit,
                 has_deadline=has_deadline,
                 clip_rows=clip_rows,
@@ -178,7 +183,7 @@ class Certificate(Published, MechanismTerms):
 
     def __repr__(self) -> str:
         """Return the statement and the most important numbers."""
-        sampler = "an exact draw" if self.sampler is None else self.sampler
+        sampler = "an exact draw" if self.sampler is None else str(self.sampler)
         return (
             f"Certificate({self.statement} k={self.k:.6g}, mu={self.mu:.6g}, "
             f"gdp={self.gdp:.6g}, gamma={self.gamma:.3g}; {sampler}; {self._state()})"
@@ -195,9 +200,9 @@ class Certificate(Published, MechanismTerms):
             "the published constants are not proved": not self.is_proved,
             "no sampler is named": self.sampler is None,
         }
-        sampler = self.sampler
-        if sampler is None:
-            sampler = "an exact draw (no sampler yet)"
+        sampler = "an exact draw (no sampler yet)"
+        if self.sampler is not None:
+            sampler = str(self.sampler)
         limit = "" if self.max_work is None else f"; max_work = {self.max_work:g}"
         sensitivity = f"G = {self.lipschitz:.6g}, G_Delta = {self.diff_lipschitz:.6g}"
         described = self.regularizer.describe(facts.domain, facts.dim)
@@ -217,21 +222,29 @@ class Certificate(Published, MechanismTerms):
         ]
 
 
-def kind_of(sampler: str | None) -> str:
+def kind_of(sampler: object) -> str:
     """Kind of the certificate of a draw by ``sampler``, known to the registry or not.
 
     Examples
     --------
-    >>> kind_of("Proximal(oracle='metric')")
+    >>> kind_of(MechanismSpec("Proximal", (("oracle", "metric"),)))
     'draw/proximal'
     """
-    return "draw" if sampler is None else f"draw/{sampler.split('(')[0].lower()}"
+    if sampler is None:
+        return "draw"
+    if isinstance(sampler, MechanismSpec):
+        return f"draw/{sampler.type.lower()}"
+    if not isinstance(sampler, str):
+        condition = "the type of a sampler with its parameters"
+        check.fail("sampler", condition, check.describe(sampler))
+    # A text is not a sampler. Its first word is the kind that the error is about.
+    return f"draw/{sampler.split('(')[0].lower()}"
 
 
 def assumptions_of(
     terms: MechanismTerms,
     *,
-    sampler: str | None = None,
+    sampler: MechanismSpec | None = None,
     max_work: float | None = None,
     has_deadline: bool = False,
     clip_rows: bool = False,

@@ -22,11 +22,13 @@ from dpsample.privacy.accounting.accounting import (
 from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
+from dpsample.privacy.certificates.former_calls import read_mechanism
 from dpsample.privacy.certificates.json_form import parse, strict_json
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.privacy.certificates.page import Published
 from dpsample.privacy.certificates.registry import (
     Kind,
-    check_name,
+    check_mechanism,
     problem_assumptions,
     registry,
 )
@@ -54,8 +56,9 @@ class EventCertificate(Published):
     kind : str
         Kind in the registry; "declared" for a mechanism of your own, which is never
         releasable: that it has the event is your word.
-    mechanism : str
-        Mechanism that was run, as ``repr`` writes it, or your own name for it.
+    mechanism : MechanismSpec or str
+        Type and parameters of the mechanism that was run, printed as its ``repr``, or
+        your own name for it.
     budget : Budget
         Budget for which the noise was calibrated.
     calibration : {"exact", "paper"}
@@ -90,10 +93,12 @@ class EventCertificate(Published):
     (False, True)
     """
 
-    FORMAT: ClassVar[str] = "dpsample event certificate 2"
+    FORMAT: ClassVar[str] = "dpsample event certificate 3"
+    FORMER_FORMATS: ClassVar[tuple[str, ...]] = ("dpsample event certificate 2",)
+    MECHANISM: ClassVar[str] = "mechanism"
 
     kind: str
-    mechanism: str
+    mechanism: MechanismSpec | str
     budget: Budget
     calibration: EventCalibration
     facts: PublicFacts | None
@@ -107,7 +112,7 @@ class EventCertificate(Published):
 
     def __post_init__(self) -> None:
         """Check the fields and seal the content."""
-        check_name(self.kind, self.mechanism, field="mechanism")
+        check_mechanism(self.kind, self.mechanism, field="mechanism")
         check.instance(Budget, budget=self.budget)
         check.one_of(("exact", "paper"), calibration=self.calibration)
         check.instance((PublicFacts, type(None)), facts=self.facts)
@@ -126,7 +131,7 @@ class EventCertificate(Published):
     def of(  # a public name, lint: ok
         cls,
         *,
-        mechanism: str,
+        mechanism: MechanismSpec | str,
         budget: Budget,
         event: Event | None,
         kind: str = "declared",
@@ -141,7 +146,8 @@ class EventCertificate(Published):
         Parameters
         ----------
         mechanism, budget, event, kind, facts, seeded
-            As in the class. The event's numbers hold under the budget's relation.
+            As in the class. The event's numbers hold under the budget's relation. What
+            ``repr`` writes of a dataclass counts as its type and parameters.
         clip_rows : bool
             Whether rows above their bound were scaled down, instead of rejected.
         inputs : mapping of str to number or word
@@ -172,9 +178,10 @@ class EventCertificate(Published):
                 check.fail("budget.epsilon", condition, budget.epsilon, remedy)
             check.fail("event", condition, f"epsilon = {epsilon!r}", remedy)
         check.instance(bool, clip_rows=clip_rows)
+        spec: Any = read_mechanism(mechanism)
         return cls(
             kind=kind,
-            mechanism=mechanism,
+            mechanism=spec,
             budget=budget,
             calibration=calibration,
             facts=facts,
@@ -214,7 +221,7 @@ class EventCertificate(Published):
     @staticmethod
     def parse_field(name: str, value: Any) -> Any:
         """Turn the JSON value of one field into the field's type."""
-        if name in ("kind", "mechanism"):
+        if name == "kind":
             return value
         if name == "event":
             return None if value is None else events.from_dict(value)
@@ -244,7 +251,7 @@ class EventCertificate(Published):
         return [
             ("guarantee", self.statement),
             ("releasable", self._may_be_released(obstacles)),
-            ("mechanism", self.mechanism),
+            ("mechanism", str(self.mechanism)),
             ("event", "none" if self.event is None else repr(self.event)),
             ("attacks", "" if self.event is None else str(self.attack_risk)),
             *facts_rows,

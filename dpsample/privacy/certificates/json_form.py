@@ -71,7 +71,7 @@ def parse(name: str, value: Any) -> Any:
     if name in ("theorems", "assumptions"):
         check.instance(list, **{name: value})
         return tuple(value)
-    if name in ("risk", "calibration", "sampler", "digest"):
+    if name in ("risk", "calibration", "digest"):
         check.instance((str, type(None)), **{name: value})
         return value
     if name == "seeded":
@@ -91,11 +91,11 @@ def _with_infinity(content: object) -> Any:
     return {k: v if k == "label" else _with_infinity(v) for k, v in content.items()}
 
 
-def load_json(text: object, kind: str) -> Json:
-    """Return the content of JSON whose ``format`` is ``kind``."""
+def load_json(text: object, kind: str, former: tuple[str, ...] = ()) -> Json:
+    """Return the content of JSON whose ``format`` is ``kind``, or a former one."""
     content: Any = strict_json(text)
     stated_format = content.get("format") if isinstance(content, dict) else None
-    if stated_format != kind:
+    if stated_format not in (kind, *former):
         remedy = ""
         if isinstance(stated_format, str) and stated_format.rstrip(
             "0123456789"

@@ -89,7 +89,7 @@ class Entry(NamedTuple):
     def what(self) -> str:
         """Description of the entry for a table."""
         if isinstance(self.item, EventCertificate):
-            return self.item.mechanism
+            return str(self.item.mechanism)
         if isinstance(self.item, Certificate):
             return f"exponential mechanism, {self.item.sampler or 'no sampler yet'}"
         return self.item.name + " event"
@@ -610,6 +610,10 @@ def _entry_from_dict(fields: Json) -> Entry:
         return Entry(fields["label"], events.from_dict(fields["event"]))
     content = fields["certificate"]
     check.instance(dict, certificate=content)
-    formats = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
+    formats = {
+        name: kind
+        for kind in (Certificate, EventCertificate)
+        for name in (kind.FORMAT, *kind.FORMER_FORMATS)
+    }
     check.one_of(tuple(formats), format=content.get("format"))
     return Entry(fields["label"], formats[content["format"]].from_dict(content))

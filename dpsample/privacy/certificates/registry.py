@@ -9,26 +9,23 @@ A kind may be composed: "tuned/A+B" is tuning over candidates of the kinds A and
 "intervals/A" are confidence intervals about a fit of the kind A.
 """
 
-import ast
+import dataclasses
 import functools
 import hashlib
 import json
-import re
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from dpsample.core import check
-from dpsample.losses import Custom
+from dpsample.losses import BUILT_IN, Custom
+from dpsample.privacy.certificates.former_calls import LABEL
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec, Value
 from dpsample.problem.facts import PublicFacts
 
 # Assumptions of all kinds, unless a kind proves one of them.
 COMMON = ("ARITHMETIC", "BITS", "PUBLIC", "TIME")
-# Names that users give to their own mechanisms. They are too short and too plain for a
-# sentence that claims anything.
-LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
-WORD = re.compile(r"[a-z0-9_]{1,40}")
 # Prefixes of composed kinds.
 TUNED = "tuned/"
 INTERVALS = "intervals/"
@@ -61,6 +58,8 @@ class Registry:
 
     ``plain`` has short explanations of assumptions, which are not binding. ``former``
     has, by version, the sentences whose wording was improved in the next version.
+    ``types`` has the parameters of each type of mechanism, in order. A parameter with a
+    question mark may be missing.
     """
 
     version: int
@@ -68,6 +67,7 @@ class Registry:
     assumptions: dict[str, str]
     plain: dict[str, str]
     former: dict[str, dict[str, str]]
+    types: dict[str, tuple[str, ...]]
     kinds: dict[str, Kind]
 
     def words(
@@ -179,7 +179,12 @@ def registry() -> Registry:
     file = resources.files("dpsample.privacy.certificates") / "registry.toml"
     content = tomllib.loads(file.read_text(encoding="utf-8"))
     kinds = {name: _kind(fields) for name, fields in content.pop("kinds").items()}
-    return Registry(**content, kinds=kinds)
+    types = {name: tuple(listed) for name, listed in content.pop("types").items()}
+    # Losses are parts of mechanisms, and describe their own parameters.
+    for loss in BUILT_IN.values():
+        fields = dataclasses.fields(loss)
+        types[loss.__name__] = tuple(field.name for field in fields if field.init)
+    return Registry(**content, types=types, kinds=kinds)
 
 
 def _kind(fields: dict[str, Any]) -> Kind:
@@ -187,68 +192,62 @@ def _kind(fields: dict[str, Any]) -> Kind:
     return Kind(**fields | lists)
 
 
-def check_name(kind: str, name: object, *, field: str) -> None:
+def check_mechanism(kind: str, mechanism: object, *, field: str) -> None:
     """Raise a ValueError unless a sampler or mechanism is one of its kind's.
 
-    Free text is rejected, because it could claim anything.
+    Free text is rejected, because it could claim anything. Only noise on a query has a
+    registered name in the place of a spec.
 
     Examples
     --------
-    >>> check_name("draw/proximal", "Proximal(oracle='metric')", field="sampler")
+    >>> proximal = MechanismSpec("Proximal", (("oracle", "metric"),))
+    >>> check_mechanism("draw/proximal", proximal, field="sampler")
     """
     allowed = registry().kind(kind).by
-    text = name if isinstance(name, str) else ""
+    is_spec = isinstance(mechanism, MechanismSpec)
+    name = mechanism.type if isinstance(mechanism, MechanismSpec) else mechanism
     if not allowed:
-        if not (LABEL.fullmatch(text) or is_call(text)):
+        is_label = isinstance(mechanism, str) and LABEL.fullmatch(mechanism)
+        if not (is_spec or is_label):
             condition = "a name of at most 60 letters, digits, spaces and _.-"
-            check.fail(field, condition, check.describe(name))
-    elif text not in allowed or kind.startswith("draw/"):  # samplers have options
-        if not (text.split("(")[0] in allowed and is_call(text)):
-            condition = f"made by {' or '.join(allowed)}, as {kind!r} is"
-            check.fail(field, condition, check.describe(name))
+            check.fail(field, condition, check.describe(mechanism))
+    elif name not in allowed or is_spec != (name in registry().types):
+        condition = f"made by {' or '.join(allowed)}, as {kind!r} is"
+        check.fail(field, condition, check.describe(mechanism))
 
 
-def is_call(text: str) -> bool:
-    """Return whether a text is a constructor with plain values, as repr writes it.
+def check_parameters(mechanism: Value, *, field: str) -> None:
+    """Raise a ValueError unless specs have the parameters of their types, in order.
 
     Examples
     --------
-    >>> is_call("DPSGD(num_steps=3, clip=None)"), is_call("DPSGD(really='private!')")
-    (True, False)
+    >>> spec = MechanismSpec("ClippedGD", (("clip", 0.5),))
+    >>> check_parameters(spec, field="mechanism")
+    Traceback (most recent call last):
+    ValueError: mechanism.num_steps must be stated for ClippedGD, got no value.
     """
-    # A limit of characters far beyond the call of any sampler or optimizer.
-    if len(text) > 10_000:
-        return False
-    try:
-        # Comparing with the unparsed tree rejects other spellings, as 1_0 for 10.
-        tree = ast.parse(text, mode="eval").body
-        return _is_plain_call(tree) and ast.unparse(tree) == text
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-
-
-def _is_plain_call(tree: ast.expr) -> bool:
-    return (
-        isinstance(tree, ast.Call)
-        and isinstance(tree.func, ast.Name)
-        and not tree.args
-        and all(entry.arg and _is_plain(entry.value) for entry in tree.keywords)
-    )
-
-
-def _is_plain(tree: ast.expr) -> bool:
-    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-        tree = tree.operand
-    if isinstance(tree, ast.Tuple):
-        return all(map(_is_plain, tree.elts))
-    if isinstance(tree, ast.Name):
-        return tree.id == "inf"
-    if not isinstance(tree, ast.Constant):
-        return _is_plain_call(tree)
-    value = tree.value
-    if isinstance(value, str):
-        return WORD.fullmatch(value) is not None
-    return value is None or isinstance(value, bool | int | float)
+    if isinstance(mechanism, tuple):
+        for index, item in enumerate(mechanism):
+            check_parameters(item, field=f"{field}[{index}]")
+    if not isinstance(mechanism, MechanismSpec):
+        return
+    kind, types = mechanism.type, registry().types
+    if kind not in types:
+        check.fail(f"{field}.type", "one of the registry's", check.describe(kind))
+    known = [name.removesuffix("?") for name in types[kind]]
+    stated = [name for name, _ in mechanism.parameters]
+    for name in stated:
+        if name not in known:
+            condition = f"a parameter of {kind}, which has {', '.join(known) or 'none'}"
+            check.fail(f"{field}.{name}", condition, "another name")
+    for name in types[kind]:
+        if not name.endswith("?") and name not in stated:
+            check.fail(f"{field}.{name}", f"stated for {kind}", "no value")
+    if stated != [name for name in known if name in stated]:
+        condition = f"with parameters in the order {', '.join(known)}"
+        check.fail(field, condition, ", ".join(stated))
+    for name, value in mechanism.parameters:
+        check_parameters(value, field=f"{field}.{name}")
 
 
 def problem_assumptions(

@@ -26,6 +26,7 @@ from dpsample.privacy.accounting.attack_risk import (
     round_decimal,
 )
 from dpsample.privacy.budget import RELATION_WORDS, Budget
+from dpsample.privacy.certificates.former_calls import read_mechanism
 from dpsample.privacy.certificates.json_form import (
     canonical_text,
     load_json,
@@ -33,7 +34,8 @@ from dpsample.privacy.certificates.json_form import (
     round_up,
     to_plain,
 )
-from dpsample.privacy.certificates.registry import Kind, registry
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
+from dpsample.privacy.certificates.registry import Kind, check_parameters, registry
 from dpsample.problem.facts import PublicFacts
 
 if TYPE_CHECKING:
@@ -76,6 +78,10 @@ class Sealed(ABC):
     """Base of frozen dataclasses with a ``digest`` field that seals all others."""
 
     FORMAT: ClassVar[str]
+    # Formats of earlier versions that are read, too. In them a mechanism is a text.
+    FORMER_FORMATS: ClassVar[tuple[str, ...]]
+    # Name of the field that holds the mechanism.
+    MECHANISM: ClassVar[str]
     DERIVED: ClassVar[tuple[str, ...]] = ("format", "registry", "releasable")
     # Whether the certificate was read from JSON, whose author is unknown, and
     # `dpsample.verify` has not passed yet.
@@ -88,6 +94,8 @@ class Sealed(ABC):
     digest: str
     # Version of the registry whose sentences the certificate binds. Files keep theirs.
     version: int | None = None
+    # Former format of the file that the certificate was read from. Its digest binds it.
+    former_format: str | None = None
 
     @property
     @abstractmethod
@@ -126,6 +134,11 @@ class Sealed(ABC):
         event that its author declares.
         """
         return self.registered.releasable and self.is_proved and not self.seeded
+
+    @property
+    def format(self) -> str:
+        """Format of the JSON form."""
+        return self.former_format or self.FORMAT
 
     @property
     def registry(self) -> str:
@@ -194,8 +207,10 @@ class Sealed(ABC):
     def to_dict(self) -> Json:
         """Return the fields, and values that follow from them, as JSON values."""
         content = {name: to_plain(getattr(self, name)) for name in _names(type(self))}
-        derived = {name: getattr(self, name) for name in self.DERIVED[1:]}
-        return {"format": self.FORMAT} | derived | content
+        mechanism = getattr(self, self.MECHANISM)
+        if self.former_format and mechanism is not None:
+            content[self.MECHANISM] = str(mechanism)
+        return {name: getattr(self, name) for name in self.DERIVED} | content
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -214,10 +229,10 @@ class Sealed(ABC):
         Raises
         ------
         ValueError
-            If the text is not a certificate of this format, a field is missing,
-            unknown, repeated, invalid or not written as `to_json` writes it.
+            If the text is not a certificate of this or a former format, a field is
+            missing, unknown, repeated, invalid or not written as `to_json` writes it.
         """
-        return cls.from_dict(load_json(text, cls.FORMAT))
+        return cls.from_dict(load_json(text, cls.FORMAT, cls.FORMER_FORMATS))
 
     @classmethod
     def from_dict(cls, content: Json) -> Self:
@@ -228,8 +243,25 @@ class Sealed(ABC):
             names = ", ".join(sorted(map(str, differences)))
             condition = "a certificate with exactly the known fields"
             check.fail("text", condition, f"a difference in {names}")
-        fields = {name: cls.parse_field(name, content[name]) for name in _names(cls)}
+        check.one_of((cls.FORMAT, *cls.FORMER_FORMATS), format=content["format"])
+        is_former = content["format"] != cls.FORMAT
+        fields = {
+            name: cls.parse_field(name, content[name])
+            for name in _names(cls)
+            if name != cls.MECHANISM
+        }
+        stated = content[cls.MECHANISM]
+        if is_former:
+            fields[cls.MECHANISM] = read_mechanism(stated)
+        elif isinstance(stated, dict):
+            fields[cls.MECHANISM] = MechanismSpec.from_dict(stated, name=cls.MECHANISM)
+        else:
+            fields[cls.MECHANISM] = stated
         certificate = cls(**fields)
+        if is_former:
+            object.__setattr__(certificate, "former_format", content["format"])
+        elif certificate.registered.by:
+            check_parameters(fields[cls.MECHANISM], field=cls.MECHANISM)
         # Each stated value must be the one that follows from the fields, so that a file
         # cannot show other sentences or another verdict than its fields imply.
         version = registry().version_of(content["registry"])

@@ -22,8 +22,6 @@ from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 
 NoiseCalibration = Literal["exact", "paper"]
-# This exceeds the relative rounding errors of a square root, a power and two products.
-ROUNDING = 16.0 * 2.0**-53
 
 
 @check.unwrap_numpy
@@ -264,7 +262,9 @@ def round_up(value: float) -> float:
     """
     remedy = "The budget, the sensitivity or the scale is beyond floating point."
     check.normal(**{"scale of the noise or gdp": value}, remedy=remedy)
-    return float(value * (1.0 + ROUNDING))
+    # This exceeds the relative rounding errors of a square root, a power and two
+    # products.
+    return float(value * (1.0 + 16.0 * 2.0**-53))
 
 
 def _check_inputs(

@@ -37,11 +37,14 @@ from dpsample.samplers.gaussian_fit import (
     regularizer_hessian,
     rough_mode,
 )
-from dpsample.targets.gibbs import Gibbs, as_rows, form_in_basis, times_basis
+from dpsample.targets.density import Density
+from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs_target import GibbsTarget, form_in_basis, times_basis
 
 # Maximum number of Newton steps. Then the last iterate is used, as any fit is valid.
 MAX_STEPS = 200
-MAX_DENSE = 800  # maximum number of dimensions of a dense mass matrix
+# Maximum number of dimensions of a dense mass matrix.
+MAX_DENSE = 800
 # Minimum share of each slack that a Newton step leaves.
 MIN_SLACK_SHARE = 0.1
 # Share of the way from the mode to an interior point at which Newton's method starts.
@@ -68,13 +71,13 @@ class BarrierFit(NamedTuple):
     normal: Array | None = None
 
 
-def barrier_fit(target: Gibbs) -> BarrierFit:
+def barrier_fit(target: GibbsTarget) -> BarrierFit:
     """Fit a Gaussian to the target and the boundary of its domain.
 
     Steps are taken in coordinates of the basis (dim, rank) of the domain's affine hull.
     Gradients have shape (rank,) there, and precisions and covariances (rank, rank).
     """
-    domain, body = target.problem.domain, target.numbers.body
+    domain, body = target.domain, target.numbers.body
     if target.dim > MAX_DENSE:
         return _fit_low_rank(target)
     if domain.lp_exponent == 1.0 and target.dim > 1:
@@ -112,7 +115,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
     return BarrierFit(point, dense(factor), normal)
 
 
-def _fit_in_ball(target: Gibbs) -> BarrierFit:
+def _fit_in_ball(target: GibbsTarget) -> BarrierFit:
     """Combine the Gaussian fit with precisions of the boundary and of the interior.
 
     The gradient g confines the draws to the boundary. There <g, x> minus its minimum is
@@ -124,14 +127,14 @@ def _fit_in_ball(target: Gibbs) -> BarrierFit:
     The uniform distribution has a variance of about s^(1 - 2/p) / (d + 2), in units of
     the squared radius, where s is the dimension or the smaller side of the matrices.
     """
-    gaussian, domain, dim = fit(target), target.problem.domain, target.dim
+    gaussian, domain, dim = fit(target), target.domain, target.dim
     body = target.numbers.body
     slope, p = target.gradient(gaussian.center), body.p
     center, mode, rise = gaussian.center, rough_mode(target), (dim - 1.0) / p + 1.0
     inward = domain.interior_point(dim) - mode
     climb = float(slope @ inward)
     # A steep energy is too high at the center of the Gaussian fit, which is inside.
-    # Then the center is put where the linearized energy exceeds that of the mode by
+    # Then the center is put where the linearized energy exceeds the mode's by
     # ``rise``.
     if RETREAT * climb > rise:
         center = mode + rise / climb * inward
@@ -226,7 +229,8 @@ def _box_barrier(lower: Array, upper: Array) -> Barrier:
     """Return the barrier -sum log(x - lower) - sum log(upper - x)."""
 
     def differentiate(point: Array) -> tuple[Array, Array]:
-        # In a box that is a few doubles wide, rounding may put the point on a bound.
+        # In a box that is only a few floating-point numbers wide, rounding may put the
+        # point on a bound, where the barrier is infinite.
         spacing = np.spacing(np.abs(point))
         below = 1.0 / np.maximum(point - lower, spacing)
         above = 1.0 / np.maximum(upper - point, spacing)
@@ -323,7 +327,7 @@ def _widen_along_normal(
     return tangent + mean_variance * np.outer(normal, normal), normal
 
 
-def _fit_in_l1_ball(target: Gibbs) -> BarrierFit:
+def _fit_in_l1_ball(target: GibbsTarget) -> BarrierFit:
     """Fit on an l1 ball, with x = u - w and a barrier for u, w and the sum's slack.
 
     A coordinate of x that is exponential on both sides of 0, with different rates, is
@@ -379,7 +383,7 @@ def _fit_in_l1_ball(target: Gibbs) -> BarrierFit:
     return BarrierFit(center, dense(np.linalg.cholesky(covariance)))
 
 
-def _fit_low_rank(target: Gibbs) -> BarrierFit:
+def _fit_low_rank(target: GibbsTarget) -> BarrierFit:
     """Fit a diagonal, and the 40 directions of the largest precision relative to it.
 
     With D the diagonal's inverse root and D H D = sum lambda_i q_i q_i^T in its largest
@@ -389,21 +393,24 @@ def _fit_low_rank(target: Gibbs) -> BarrierFit:
     """
     from scipy.sparse.linalg import LinearOperator, eigsh
 
-    problem, data = target.problem, target.data
+    if isinstance(target, Density):
+        return _fit_diagonal(target)
+    assert isinstance(target, Gibbs)
+    data = target.data
     rows: Any = as_rows(data)  # dense or sparse
-    mode, interior = rough_mode(target), problem.domain.interior_point(target.dim)
+    mode, interior = rough_mode(target), target.domain.interior_point(target.dim)
     center = mode + INWARD_SHARE * (interior - mode)
     margins = rows @ center + (data.offset if data.offset.size else 0.0)
     squares = rows**2 if data.dense.shape[0] else rows.multiply(rows)
     fixed = target.k * target.mu * regularizer_hessian(target, center)
-    barrier = _barrier(problem.domain, target.dim)
+    barrier = _barrier(target.domain, target.dim)
     floor: Any = 0.0
     if barrier is not None:
         fixed = fixed + barrier.differentiate(center)[1]
     # The floor has the variances of a ball of the domain's widths.
-    elif problem.domain.is_bounded:
+    elif target.domain.is_bounded:
         eye = np.eye(target.dim)
-        half = 0.5 * (problem.domain.support(eye) + problem.domain.support(-eye))
+        half = 0.5 * (target.domain.support(eye) + target.domain.support(-eye))
         floor = (target.dim + 2.0) / np.asarray(half) ** 2
     weight, width = target.k / data.num_records, np.ones(data.num_records)
     # The windows over which losses are averaged depend on the metric, and the metric on
@@ -415,7 +422,7 @@ def _fit_low_rank(target: Gibbs) -> BarrierFit:
         width = np.sqrt(3.0 * (squares @ scale**2)) + 1e-6
     # On the simplex velocities have no part along the vector of ones.
     removed = np.zeros((target.dim, 0))
-    if problem.domain.affine_dim(target.dim) < target.dim:
+    if target.domain.affine_dim(target.dim) < target.dim:
         removed = (scale / np.linalg.norm(scale))[:, None]
 
     def multiply_scaled_hessian(vector: Array) -> Array:
@@ -433,3 +440,21 @@ def _fit_low_rank(target: Gibbs) -> BarrierFit:
     roots = np.maximum(eigenvalues, 1e-6) ** -0.5
     stretch = np.concatenate([np.zeros(removed.shape[1]), roots])
     return BarrierFit(center, low_rank(scale, np.hstack([removed, outer]), stretch))
+
+
+def _fit_diagonal(target: Density) -> BarrierFit:
+    """Fit a diagonal to the energy of a user's function near its mode."""
+    mode, interior = rough_mode(target), target.domain.interior_point(target.dim)
+    center = mode + INWARD_SHARE * (interior - mode)
+    eye = np.eye(target.dim)
+    _, precision = averaged_derivatives(target, eye, center, None)
+    curvature = np.diag(precision).copy()
+    barrier = _barrier(target.domain, target.dim)
+    if barrier is not None:
+        curvature += np.diag(barrier.differentiate(center)[1])
+    scale = 1.0 / np.sqrt(curvature)
+    removed = np.zeros((target.dim, 0))
+    # On the simplex velocities have no part along the vector of ones.
+    if target.domain.affine_dim(target.dim) < target.dim:
+        removed = (scale / np.linalg.norm(scale))[:, None]
+    return BarrierFit(center, low_rank(scale, removed, np.zeros(removed.shape[1])))

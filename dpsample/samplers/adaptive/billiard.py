@@ -1,25 +1,27 @@
 # mypy: allow-untyped-defs
 r"""Billiard HMC: Hamiltonian Monte Carlo with exact reflections, under a fixed force.
 
-With a mass matrix Sigma^-1 and a fixed vector g, about the mean of grad V, the energy
+A *trajectory* starts with a random velocity v and proposes its end theta. With a mass
+matrix Sigma^-1 and a fixed vector g, about the mean of grad V, the energy
 
     H = V(theta) + v^T Sigma^-1 v / 2
 
-is split into two parts whose flows are exact,
+of position and velocity is split into two parts whose flows are exact,
 
     H_0 = v^T Sigma^-1 v / 2 + <g, theta>   on the domain, with reflecting boundary,
     H_1 = V(theta) - <g, theta>.
 
-The first flow is a flight on parabolas of acceleration -Sigma g. At a boundary point
-with normal nu it reflects the velocity,
+The first flow is a *flight* on parabolas of acceleration -Sigma g. At a boundary point
+with normal nu it reflects the velocity (the code counts *bounces*),
 
     v' = v - 2 <nu, v> / <nu, Sigma nu> Sigma nu.
 
-The second flow is a kick. A leap is a kick and a flight, as in the leapfrog method.
+The second flow is a *kick*, a change of the velocity. A *leap* is a kick and a flight,
+as in the leapfrog method, whose first and last kicks have half the size.
 Near a mode on the boundary grad V is large but nearly constant. With g = 0 the error of
 a leap at a reflection is of the order of the gradient, and with g only of the order of
 its variation. In the whole space the first part is |theta - pivot|^2 / 2 in the metric
-instead, and its flow is a rotation.
+instead, and its flow is a rotation of theta and v.
 
 If such a quadratic is nearly all of the energy, and the boundary flat or round, there
 are no kicks. The proposal is one rotation with its reflections, and only the Metropolis
@@ -69,9 +71,7 @@ from dpsample.samplers.adaptive.mass_matrix import (
     times,
 )
 from dpsample.samplers.chain import (
-    PROPOSALS,
-    RECORDS,
-    VALUES,
+    COUNT,
     ChainState,
     compile_run,
     decide_with_gradient,
@@ -80,10 +80,13 @@ from dpsample.samplers.chain import (
     retreat_from_boundary,
 )
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
-from dpsample.targets import gibbs
-from dpsample.targets.gibbs import TARGET, Gibbs, TargetFunctions
+from dpsample.targets import gibbs_target
+from dpsample.targets.gibbs_target import TARGET, GibbsTarget, TargetFunctions
 
-LENGTH = 1.5  # mean length of a trajectory, in units of the metric
+# Mean length of a trajectory, a time. In a time of 1 a point moves by about one
+# standard deviation of the metric.
+LENGTH = 1.5
+# Maximum number of leaps of a trajectory.
 MAX_LEAPS = 1000
 # A trajectory is rejected if its energy rises by more than this above both of its ends.
 MAX_RISE = 1e4
@@ -92,9 +95,18 @@ EXIT_SHARE = 1.0 - 1e-13
 # Code of a rejected trajectory, in addition to the codes of `errors`.
 REJECTED = -1
 
-# Rows of the scratch memory. The last two hold intermediate results.
-POINT, VELOCITY, GRADIENT, RESIDUAL, CHANGE, NUM_ROWS = range(6)
 
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors."""
+
+    point: int = 0
+    velocity: int = 1
+    gradient: int = 2
+    residual: int = 3  # intermediate result of products with the metric
+    change: int = 4  # intermediate result, mostly a change of the velocity
+
+
+ROW = VectorRow()
 # A trajectory while it is under way.
 Trajectory = record_dtype(
     step=float,  # duration of a leap
@@ -110,7 +122,7 @@ Trajectory = record_dtype(
     is_flying=bool,  # whether a flight has begun and not ended
     is_in_axes=bool,  # whether point and velocity are in the principal axes
 )
-# Sums over transitions.
+# Sums over transitions. A transition is a trajectory with its accept test.
 Totals = record_dtype(acceptance=float, leaps=float, bounces=float)
 # Dual averaging of the step.
 StepTuning = record_dtype(
@@ -214,7 +226,7 @@ class StepFunctions(NamedTuple):
 
 
 def new_plan(
-    target: Gibbs,
+    target: GibbsTarget,
     mass: MassMatrix,
     *,
     center: Array,
@@ -228,7 +240,7 @@ def new_plan(
 
     In the whole space they are rotations about the center, with kicks.
     """
-    domain, body = target.problem.domain, target.numbers.body
+    domain, body = target.domain, target.numbers.body
     exit_function = exits.find_exit_function(domain, target.dim)
     is_free = domain.is_whole_space
     is_harmonic = is_free or pivot is not None
@@ -310,10 +322,10 @@ def project_on_hull(plan, theta):
 def start_trajectory(target, pieces, plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
     workspace, trajectory = state.workspace, state.workspace.trajectory[0]
-    theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
+    theta, velocity = state.vectors[ROW.point], state.vectors[ROW.velocity]
     copy_into(state.position, theta)
     project_on_hull(plan, theta)
-    copy_into(state.memory, state.scratch[GRADIENT])
+    copy_into(state.memory, state.vectors[ROW.gradient])
     trajectory.initial_kinetic = draw_velocity(
         plan.mass, rng, workspace.scratch, velocity
     )
@@ -341,7 +353,7 @@ def start_trajectory(target, pieces, plan, state, rng):
         size *= rng.random()
         length = 4.0 * size
         evaluate_gradient(
-            target, pieces.target, state, state.position, state.scratch[GRADIENT]
+            target, pieces.target, state, state.position, state.vectors[ROW.gradient]
         )
     trajectory.step = size
     # The quotient is rounded to the nearest integer. Rounded up, a long step would
@@ -355,15 +367,15 @@ def start_trajectory(target, pieces, plan, state, rng):
     trajectory.energy = trajectory.max_energy = state.energy[0]
     workspace.last_normal[:] = np.nan
     state.work.control[0].stage = 1
-    state.counts[PROPOSALS] += 1
+    state.counts[COUNT.proposals] += 1
 
 
 @kernel(counts_references=False)
 def kick(plan, state, duration):
-    """Change the velocity by the gradient of the energy that the flight leaves out."""
-    theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
-    gradient = state.scratch[GRADIENT]
-    residual, change = state.scratch[RESIDUAL], state.scratch[CHANGE]
+    """Change the velocity by -duration Sigma grad H_1, the part that flights omit."""
+    theta, velocity = state.vectors[ROW.point], state.vectors[ROW.velocity]
+    gradient = state.vectors[ROW.gradient]
+    residual, change = state.vectors[ROW.residual], state.vectors[ROW.change]
     for j in range(theta.shape[0]):
         residual[j] = gradient[j] - plan.force[j]
     times(plan.mass, residual, state.workspace.scratch, change)
@@ -395,8 +407,8 @@ def multiply_by_axes(rows, axes, is_transposed, out):
 def change_axes(target, plan, state):
     """Rotate point and velocity about the ball's center, into the axes or back."""
     trajectory, center = state.workspace.trajectory[0], target.body.center
-    flight = state.scratch[POINT : VELOCITY + 1]
-    centered = state.scratch[RESIDUAL : CHANGE + 1]
+    flight = state.vectors[ROW.point : ROW.velocity + 1]
+    centered = state.vectors[ROW.residual : ROW.change + 1]
     for j in range(center.shape[0]):
         centered[0, j], centered[1, j] = flight[0, j] - center[j], flight[1, j]
     multiply_by_axes(centered, plan.axes, trajectory.is_in_axes, flight)
@@ -421,8 +433,8 @@ def find_next_exit(target, plan, state, duration):
     workspace.exit[:] = np.nan
     plan.find_exit(
         target.body,
-        state.scratch[POINT],
-        state.scratch[VELOCITY],
+        state.vectors[ROW.point],
+        state.vectors[ROW.velocity],
         workspace.pull,
         duration,
         workspace.exit_scratch,
@@ -435,7 +447,7 @@ def find_next_exit(target, plan, state, duration):
 @kernel(counts_references=False)
 def move_on_parabola(plan, state, duration):
     """Move with the acceleration of the flight."""
-    theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
+    theta, velocity = state.vectors[ROW.point], state.vectors[ROW.velocity]
     pull = state.workspace.pull
     for j in range(theta.shape[0]):
         theta[j] += duration * (velocity[j] + 0.5 * duration * pull[j])
@@ -448,7 +460,7 @@ def move_in_body(plan, state, duration):
     if plan.is_harmonic:
         square = duration * duration
         cosine, sine = (1.0 - square) / (1.0 + square), 2.0 * duration / (1.0 + square)
-        theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
+        theta, velocity = state.vectors[ROW.point], state.vectors[ROW.velocity]
         rotate(state.workspace.pull, theta, velocity, cosine, sine)
     else:
         move_on_parabola(plan, state, duration)
@@ -483,8 +495,8 @@ def multiply_normal(plan, state, out):
 
 @kernel(counts_references=False)
 def change_velocity(state, factor):
-    """Subtract Sigma times the normal, which is in the scratch memory, and a factor."""
-    velocity, change = state.scratch[VELOCITY], state.scratch[CHANGE]
+    """Subtract factor Sigma nu from the velocity. The row of changes holds Sigma nu."""
+    velocity, change = state.vectors[ROW.velocity], state.vectors[ROW.change]
     for j in range(velocity.shape[0]):
         velocity[j] -= factor * change[j]
 
@@ -494,12 +506,12 @@ def reflect_in_body(target, plan, state, facet):
     """Reflect the velocity at a coordinate's facet, or if that is negative, a normal.
 
     After three reflections in a Euclidean ball a leap changes to the principal axes.
-    There Sigma is diagonal, but the change and the way back cost two products with a
-    matrix.
+    There Sigma is diagonal, which makes reflections short. The change and the way back
+    cost two products with a matrix, which only many reflections are worth.
     """
     velocity, change, workspace = (
-        state.scratch[VELOCITY],
-        state.scratch[CHANGE],
+        state.vectors[ROW.velocity],
+        state.vectors[ROW.change],
         state.workspace,
     )
     along, square = 0.0, 0.0  # <nu, v> and <nu, Sigma nu>
@@ -530,8 +542,8 @@ def begin_in_polytope(target, plan, state):
     """Set the pull, and the slacks of the inequalities with their rates."""
     body, workspace = target.body, state.workspace
     copy_into(plan.pull, workspace.pull)
-    multiply(body.matrix, state.scratch[POINT], workspace.slacks)
-    multiply(body.matrix, state.scratch[VELOCITY], workspace.rates)
+    multiply(body.matrix, state.vectors[ROW.point], workspace.slacks)
+    multiply(body.matrix, state.vectors[ROW.velocity], workspace.rates)
     for i in range(workspace.slacks.shape[0]):
         workspace.slacks[i] = body.bounds[i] - workspace.slacks[i]
         workspace.rates[i] = -workspace.rates[i]
@@ -561,7 +573,7 @@ def move_in_polytope(plan, state, duration):
 def reflect_in_polytope(target, plan, state, facet):
     """Reflect the velocity, and update the rates of the slacks."""
     rates = state.workspace.rates
-    copy_into(plan.facet_directions[facet], state.scratch[CHANGE])
+    copy_into(plan.facet_directions[facet], state.vectors[ROW.change])
     factor = 2.0 * -rates[facet] / plan.facet_gram[facet, facet]
     change_velocity(state, factor)
     for i in range(rates.shape[0]):
@@ -570,7 +582,7 @@ def reflect_in_polytope(target, plan, state, facet):
 
 @kernel(counts_references=False)
 def end_in_polytope(target, plan, state):
-    """Leave the flight as it is."""
+    """Do nothing, because coordinates have not been changed."""
 
 
 def compile_flight(
@@ -598,6 +610,7 @@ def compile_flight(
                 move(plan, state, time_left)
                 trajectory.flight_left, code = 0.0, OK
                 break
+            # NaN shows that the start is outside of the domain.
             if not time >= 0.0:
                 code = REJECTED
                 break
@@ -635,7 +648,7 @@ fly_in_polytope = compile_flight(
 )
 
 
-def step_functions(target: Gibbs, plan: BilliardPlan) -> StepFunctions:
+def step_functions(target: GibbsTarget, plan: BilliardPlan) -> StepFunctions:
     """Return the C functions of a plan's steps."""
     fly = fly_in_polytope if len(plan.facet_gram) else fly_in_body
     return StepFunctions(target.pieces, pointer(fly, FLIGHT))
@@ -644,7 +657,7 @@ def step_functions(target: Gibbs, plan: BilliardPlan) -> StepFunctions:
 @kernel(counts_references=False)
 def leap(target, pieces, plan, state):
     """Make a kick and a flight. Return OK, PAUSED, REJECTED or FUNCTION_FAILED."""
-    trajectory, theta = state.workspace.trajectory[0], state.scratch[POINT]
+    trajectory, theta = state.workspace.trajectory[0], state.vectors[ROW.point]
     step = trajectory.step
     # After a pause some time is left, and the kick was made.
     if trajectory.flight_left == 0.0:
@@ -655,7 +668,7 @@ def leap(target, pieces, plan, state):
         if plan.is_harmonic:
             trajectory.flight_left = math.tan(0.5 * step)
     if plan.is_free:
-        velocity = state.scratch[VELOCITY]
+        velocity = state.vectors[ROW.velocity]
         rotate(plan.pull, theta, velocity, math.cos(step), math.sin(step))
         trajectory.flight_left = 0.0
     else:
@@ -663,12 +676,12 @@ def leap(target, pieces, plan, state):
         if code != OK:
             return code
     if trajectory.has_kicks:
-        gradient = state.scratch[GRADIENT]
+        gradient = state.vectors[ROW.gradient]
         energy = evaluate_gradient(target, pieces.target, state, theta, gradient)
     else:
-        state.counts[VALUES] += 1
-        state.counts[RECORDS] += target.data.num_records
-        energy = gibbs.energy(target, pieces.target, theta, state.work)
+        state.counts[COUNT.values] += 1
+        state.counts[COUNT.records] += target.data.num_records
+        energy = gibbs_target.energy(target, pieces.target, theta, state.work)
     trajectory.energy = energy
     trajectory.max_energy = max(trajectory.max_energy, energy)
     trajectory.leaps_done += 1
@@ -679,7 +692,7 @@ def leap(target, pieces, plan, state):
     if energy - state.energy[0] < largest:
         return OK
     is_nan = np.isnan(energy)
-    if is_nan and gibbs.inside(target, pieces.target, theta, state.work) != 0.0:
+    if is_nan and gibbs_target.inside(target, pieces.target, theta, state.work) != 0.0:
         return FUNCTION_FAILED
     return REJECTED
 
@@ -687,23 +700,23 @@ def leap(target, pieces, plan, state):
 @kernel(counts_references=False)
 def end_trajectory(target, pieces, plan, state, rng):
     """Make the last half kick and the accept test. Return code and probability."""
-    trajectory, theta = state.workspace.trajectory[0], state.scratch[POINT]
+    trajectory, theta = state.workspace.trajectory[0], state.vectors[ROW.point]
     energy = trajectory.energy
     # The rise is measured from the higher end, so that the reverse trajectory is
     # rejected as well. Otherwise the transition would not be reversible.
     if trajectory.max_energy > max(state.energy[0], energy) + plan.max_rise:
         return OK, 0.0
-    status = gibbs.inside(target, pieces.target, theta, state.work)
+    status = gibbs_target.inside(target, pieces.target, theta, state.work)
     if status != 1.0:
         return (OK if status == 0.0 else FUNCTION_FAILED), 0.0
     if trajectory.has_kicks:
         kick(plan, state, 0.5 * trajectory.step)
-    final = kinetic(plan.mass, state.scratch[VELOCITY], state.workspace.scratch)
+    final = kinetic(plan.mass, state.vectors[ROW.velocity], state.workspace.scratch)
     log_ratio = (state.energy[0] - energy) + (trajectory.initial_kinetic - final)
     if not log_ratio > -np.inf:
         return OK, 0.0
     threshold = -rng.standard_exponential()
-    gradient = state.scratch[GRADIENT]
+    gradient = state.vectors[ROW.gradient]
     code = decide_with_gradient(state, theta, energy, gradient, log_ratio, threshold)
     return code, math.exp(min(log_ratio, 0.0))
 
@@ -768,7 +781,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
+def init(target: GibbsTarget, plan: BilliardPlan, position: Array) -> ChainState:
     """Return a new state at a position of the domain, with its gradient."""
     dim, num_facets = target.dim, len(plan.slack_accelerations)
     workspace = BilliardWork(
@@ -787,7 +800,7 @@ def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
         trajectory=np.zeros(1, Trajectory),
     )
     state = new_state(
-        target, position, memory=np.empty(dim), rows=NUM_ROWS, workspace=workspace
+        target, position, memory=np.empty(dim), rows=len(ROW), workspace=workspace
     )
     arguments = target.numbers, target.pieces, state.position, state.work, state.memory
     target.calls.energy_gradient(*arguments)
@@ -802,7 +815,8 @@ def new_tuning(step: float, *, target_rate: float) -> NDArray[np.void]:
     """Return a tuning that begins at a step, for a mean acceptance probability."""
     tuning = np.zeros(1, StepTuning)
     tuning["is_on"], tuning["target_rate"] = True, target_rate
-    # The average is drawn to twice the first step, as long steps are cheaper to test.
+    # The average is drawn to twice the first step, because trials of long steps need
+    # fewer leaps.
     tuning["anchor"] = math.log(2.0 * step)
     tuning["log_step"] = tuning["mean_log_step"] = math.log(step)
     return tuning
@@ -822,7 +836,7 @@ def fly_once(target, pieces, plan, state):
 
 
 def fly_freely(
-    target: Gibbs,
+    target: GibbsTarget,
     plan: BilliardPlan,
     *,
     position: Array,
@@ -833,11 +847,11 @@ def fly_freely(
 
     It ends after 1000 reflections at the latest.
     """
-    exit_function = exits.find_exit_function(target.problem.domain, target.dim)
+    exit_function = exits.find_exit_function(target.domain, target.dim)
     find_exit = pointer(exit_function, exits.EXIT)
     free_plan = without_force(plan)._replace(max_bounces=1000, find_exit=find_exit)
     state = init(target, plan, position)
-    state.scratch[POINT], state.scratch[VELOCITY] = position, velocity
+    state.vectors[ROW.point], state.vectors[ROW.velocity] = position, velocity
     state.workspace.trajectory["flight_left"] = duration
     functions = step_functions(target, free_plan)
 
@@ -847,6 +861,6 @@ def fly_freely(
         return code, num_rows
 
     pauses.fill(state.work.control, fill_rows)
-    end = state.scratch[POINT].copy()
+    end = state.vectors[ROW.point].copy()
     is_inside = np.isfinite(end).all() and target._is_inside(end)
     return end if is_inside else np.array(position)

@@ -2,18 +2,21 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.renamed import renamed
 from dpsample.samplers.adaptive import billiard, exits
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS
 from dpsample.samplers.adaptive.warmup import WarmUp, disperse, warm_up
 from dpsample.samplers.chain import PreparedChain
 from dpsample.samplers.sampler import Sampler
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
+@renamed(max_leaps="max_leapfrog_steps", length="trajectory_length")
 @dataclass(frozen=True, kw_only=True)
 class BilliardHMC(Sampler):
     """Hamiltonian Monte Carlo with exact reflections, in a learned metric.
@@ -25,10 +28,10 @@ class BilliardHMC(Sampler):
     ----------
     num_steps : int, optional
         Trajectories per draw. By default the warm-up chooses.
-    length : float
+    trajectory_length : float
         Mean length of a trajectory in units of the metric.
-    max_leaps : int
-        Maximum number of leaps of a trajectory, each with one gradient.
+    max_leapfrog_steps : int
+        Maximum number of leapfrog steps of a trajectory, each with one gradient.
 
     Notes
     -----
@@ -38,37 +41,45 @@ class BilliardHMC(Sampler):
     Examples
     --------
     >>> from dpsample.samplers import BilliardHMC
-    >>> BilliardHMC(length=2.0).is_reversible
+    >>> BilliardHMC(trajectory_length=2.0).is_reversible
     True
     """
 
+    reads_records: ClassVar[bool] = False
+
     num_steps: int | None = None
-    length: float = LENGTH
-    max_leaps: int = MAX_LEAPS
+    trajectory_length: float = LENGTH
+    max_leapfrog_steps: int = MAX_LEAPS
 
     def __post_init__(self) -> None:
         """Check the options."""
         if self.num_steps is not None:
             check.integer(1, num_steps=self.num_steps)
-        check.positive(length=self.length)
-        check.integer(1, max_leaps=self.max_leaps)
+        check.positive(trajectory_length=self.trajectory_length)
+        check.integer(1, max_leapfrog_steps=self.max_leapfrog_steps)
 
-    def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        if not exits.has_exits(target.problem.domain):
+    def _supports(self, target: GibbsTarget) -> tuple[bool, str]:
+        if not exits.has_exits(target.domain):
             return False, "It knows no exits of this domain: use TiltedGibbs."
         return True, ""
 
-    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: GibbsTarget, rng: np.random.Generator) -> PreparedChain:
         """Learn metric, force and step. All is fixed before the first draw."""
         self.require(target)
-        warm = warm_up(target, rng, length=self.length, max_leaps=self.max_leaps)
+        warm = warm_up(
+            target,
+            rng,
+            length=self.trajectory_length,
+            max_leaps=self.max_leapfrog_steps,
+        )
         return prepare_chain(target, warm, self.num_steps)
 
 
 def prepare_chain(
-    target: Gibbs, warm: WarmUp, num_steps: int | None = None
+    target: GibbsTarget, warm: WarmUp, num_steps: int | None = None
 ) -> PreparedChain:
     """Return the chain of a warm-up, which also chooses the transitions per draw."""
+    # The warm-up chooses how many trajectories a draw needs, unless the user has.
     steps = warm.num_steps if num_steps is None else num_steps
     return PreparedChain(
         target=target,

@@ -9,8 +9,9 @@ Rotations are quadratic in u = tan(t / 2), divided by 1 + u^2,
 
     (theta + 2 u v + u^2 (2 c - theta)) / (1 + u^2).
 
-So both kinds have the same functions. Those of rotations get c for the acceleration a,
-and their times and horizons are values of u. The tangents at two times s and u meet at
+So both kinds have the same functions. Their argument ``pull`` is the acceleration a.
+Functions of rotations get c in its place, and their times and horizons are values of u.
+The tangents at two times s and u meet at
 theta + (s + u) v / 2 + s u a / 2 and at
 
     (theta + (s + u) v + s u (2 c - theta)) / (1 + s u).
@@ -39,17 +40,20 @@ from dpsample.numerics.norms import lp_normal, reset_rotations, schatten_normal
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.univariate.log_concave import sift_down
 
-# Signature of exit functions: body, point, velocity, acceleration or pivot, horizon,
-# scratch memory of SCRATCH_PER_DIM dim numbers, outward normal, and the result.
+# Signature of exit functions: body, point theta, velocity v, acceleration a or pivot c,
+# horizon, a buffer of SCRATCH_PER_DIM numbers for each coefficient, and two vectors
+# that are written: an outward normal, and the result.
 EXIT = types.void(BODY, vector, vector, vector, f8, vector, vector, vector)
 SCRATCH_PER_DIM = 5
 # Entries of the result.
-TIME, FACET = range(2)
+TIME = 0
+FACET = 1
 # Codes in place of a facet: the outward normal, of any length, was written, or the
 # search has come up to the time and has found no exit yet.
 HAS_NORMAL = -1.0
 OPEN = -2.0
-MAX_STEPS = 100  # steps of an iteration
+# Maximum number of steps of Newton's method. Usually three to ten are enough.
+MAX_STEPS = 100
 
 
 @kernel(counts_references=False)
@@ -65,25 +69,27 @@ def time_to_zero(height, rate, acceleration):
     root = math.sqrt(square)
     if rate > 0.0:
         return (rate + root) / -acceleration if acceleration < 0.0 else np.inf
-    # This form of the root subtracts no numbers of one sign, as rate <= 0.
+    # As rate <= 0, this form of the root adds two numbers of one sign, so that no
+    # digits cancel.
     if root > rate:
         return 2.0 * height / (root - rate)
     return 0.0 if acceleration < 0.0 else np.inf
 
 
 @kernel(counts_references=False)
-def no_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
+def no_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
     """Find no exit of the whole space."""
     out[TIME], out[FACET] = np.inf, HAS_NORMAL
 
 
 @kernel(counts_references=False)
-def simplex_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
+def simplex_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
     """Find the first coordinate that falls to 0."""
     time, facet = horizon, -1
     for j in range(len(theta)):
         rate, acceleration = velocity[j], pull[j]
-        # Most coordinates are too far from 0, and need no square root.
+        # Up to the time the coordinate moves by at most this distance. Most coordinates
+        # are farther from 0, and need no square root.
         if not theta[j] > time * (abs(rate) + 0.5 * time * abs(acceleration)):
             t = time_to_zero(theta[j], rate, acceleration)
             if t < time:
@@ -92,7 +98,7 @@ def simplex_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
 
 
 @kernel(counts_references=False)
-def box_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
+def box_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
     """Find the first coordinate that reaches one of its bounds."""
     time, facet = horizon, -1
     for j in range(len(theta)):
@@ -124,7 +130,7 @@ def rotation_to_zero(height, velocity, height_of_pivot, horizon):
 
 
 @kernel(counts_references=False)
-def rotation_simplex_exit(body, theta, velocity, pivot, horizon, scratch, normal, out):
+def rotation_simplex_exit(body, theta, velocity, pivot, horizon, buffer, normal, out):
     """Find the first coordinate of a rotation that falls to 0."""
     first, facet = horizon, -1
     for j in range(len(theta)):
@@ -135,7 +141,7 @@ def rotation_simplex_exit(body, theta, velocity, pivot, horizon, scratch, normal
 
 
 @kernel(counts_references=False)
-def rotation_box_exit(body, theta, velocity, pivot, horizon, scratch, normal, out):
+def rotation_box_exit(body, theta, velocity, pivot, horizon, buffer, normal, out):
     """Find the first coordinate of a rotation that reaches one of its bounds."""
     first, facet = horizon, -1
     for j in range(len(theta)):
@@ -266,7 +272,7 @@ def distance_quartic(center, theta, velocity, pull, scale, horizon):
 
 
 @kernel(counts_references=False)
-def euclidean_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
+def euclidean_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
     """Find the first time at which the squared distance rises to the squared radius."""
     scale = 1.0 / body.radius
     c0, c1, c2, c3, c4 = distance_quartic(
@@ -274,7 +280,8 @@ def euclidean_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
     )
     c0 -= 1.0
     out[TIME], out[FACET] = np.inf, HAS_NORMAL
-    # The bound of the quartic on [0, 1]: most flights end far from the boundary.
+    # This bounds the quartic on [0, 1]. Most flights end far from the boundary, and
+    # need no search.
     if c0 + abs(c1) + abs(c2) + abs(c3) + c4 <= 0.0:
         return
     time = horizon * find_first_rise(min(c0, 0.0), c1, c2, c3, c4)
@@ -306,9 +313,7 @@ def rotation_quartic(center, theta, velocity, pivot, scale, horizon):
 
 
 @kernel(counts_references=False)
-def rotation_euclidean_exit(
-    body, theta, velocity, pivot, horizon, scratch, normal, out
-):
+def rotation_euclidean_exit(body, theta, velocity, pivot, horizon, buffer, normal, out):
     """Find the first u at which a rotation's distance rises to the radius."""
     c0, c1, c2, c3, c4 = rotation_quartic(
         body.center, theta, velocity, pivot, 1.0 / body.radius, horizon
@@ -369,7 +374,7 @@ def collect_sign_changes(
 
 
 @kernel(counts_references=False)
-def find_l1_exit(body, theta, velocity, pull, rotates, horizon, scratch, normal, out):
+def find_l1_exit(body, theta, velocity, pull, rotates, horizon, buffer, normal, out):
     """Find the first time at which the l1 norm rises to the radius.
 
     Between changes of signs the norm is <s, x - center> with the signs s, which are the
@@ -395,11 +400,12 @@ def find_l1_exit(body, theta, velocity, pull, rotates, horizon, scratch, normal,
         acceleration -= normal[j] * own_acceleration
     if max_norm <= body.radius:
         return
-    # The norm is at least <s, x - center> for the signs at the start, so it reaches the
-    # radius no later than this. Rounding cannot hide an exit that is later by 1e-9.
+    # The norm is at least <s, x - center> for the signs s at the start, so it reaches
+    # the radius no later than this plane is crossed. A little more time is searched,
+    # because rounding may put the exit behind the plane.
     plane_time = time_to_zero(slack, rate, acceleration)
     last = min(horizon, (1.0 + 1e-9) * plane_time)
-    negated_times, coordinates = scratch[: 2 * dim], scratch[2 * dim : 4 * dim]
+    negated_times, coordinates = buffer[: 2 * dim], buffer[2 * dim : 4 * dim]
     count = collect_sign_changes(
         body, theta, velocity, pull, rotates, last, negated_times, coordinates
     )
@@ -414,7 +420,8 @@ def find_l1_exit(body, theta, velocity, pull, rotates, horizon, scratch, normal,
             out[TIME] = time
             return
         if count == 0:
-            # Rounding hides a path that touches the boundary.
+            # Rounding has hidden an exit at which the path hardly leaves the domain. It
+            # is at the plane, if that is before the horizon.
             if last < horizon:
                 out[TIME] = plane_time
             return
@@ -433,25 +440,25 @@ def find_l1_exit(body, theta, velocity, pull, rotates, horizon, scratch, normal,
 
 
 @kernel(counts_references=False)
-def l1_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
+def l1_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
     """Find the first time at which the l1 norm rises to the radius."""
-    find_l1_exit(body, theta, velocity, pull, False, horizon, scratch, normal, out)
+    find_l1_exit(body, theta, velocity, pull, False, horizon, buffer, normal, out)
 
 
 @kernel(counts_references=False)
-def rotation_l1_exit(body, theta, velocity, pivot, horizon, scratch, normal, out):
+def rotation_l1_exit(body, theta, velocity, pivot, horizon, buffer, normal, out):
     """Find the first u at which the l1 norm of a rotation rises to the radius."""
-    find_l1_exit(body, theta, velocity, pivot, True, horizon, scratch, normal, out)
+    find_l1_exit(body, theta, velocity, pivot, True, horizon, buffer, normal, out)
 
 
 @kernel(counts_references=False)
-def evaluate_norm(body, theta, velocity, pull, rotates, start, stop, scratch, normal):
+def evaluate_norm(body, theta, velocity, pull, rotates, start, stop, buffer, normal):
     """Return the norm, with a subgradient, where the tangents at two times meet.
 
     At equal times that is the path's point.
     """
     dim = len(theta)
-    offset, middle, product = scratch[:dim], 0.5 * (start + stop), 0.5 * start * stop
+    offset, middle, product = buffer[:dim], 0.5 * (start + stop), 0.5 * start * stop
     for j in range(dim):
         if rotates:
             square = 2.0 * pull[j] - theta[j]
@@ -462,7 +469,7 @@ def evaluate_norm(body, theta, velocity, pull, rotates, start, stop, scratch, no
         offset[j] = point - body.center[j]
     rows, columns = body.num_rows, body.num_columns
     if min(rows, columns) > 1:
-        return schatten_normal(offset, rows, columns, body.p, scratch[dim:], normal)
+        return schatten_normal(offset, rows, columns, body.p, buffer[dim:], normal)
     return lp_normal(offset, body.p, normal)
 
 
@@ -487,7 +494,7 @@ def find_plane_crossing(body, theta, velocity, pull, rotates, normal):
 
 @kernel(counts_references=False)
 def shorten_to_boundary(
-    body, theta, velocity, pull, rotates, time, limit, scratch, normal
+    body, theta, velocity, pull, rotates, time, limit, buffer, normal
 ):
     """Return a time, at most the given one, at which the path is not outside.
 
@@ -497,7 +504,7 @@ def shorten_to_boundary(
     """
     for _ in range(MAX_STEPS):
         value = evaluate_norm(
-            body, theta, velocity, pull, rotates, time, time, scratch, normal
+            body, theta, velocity, pull, rotates, time, time, buffer, normal
         )
         if not value > limit:
             break
@@ -510,18 +517,20 @@ def shorten_to_boundary(
 
 @kernel(counts_references=False)
 def find_certified_exit(
-    body, theta, velocity, pull, rotates, horizon, scratch, normal, out
+    body, theta, velocity, pull, rotates, horizon, buffer, normal, out
 ):
     """Find the first time at which a convex norm rises to the radius, by parts.
 
     A part of a parabola or an ellipse lies in the triangle of its ends and the point
     where its tangents meet. Parts whose triangle is inside are laid end to end up to an
-    exit, and halved until they are. After 50 parts the result is `OPEN`: the path is
-    inside up to a time, from which the flight goes on, and the chain may pause. So no
-    path is rejected for the number of its parts, which may be another one on the way
-    back. A path that follows the boundary within a share c of the radius needs about
-    c^(-1/2) parts. A share c of paths does so, and the mean number is finite. The time
-    is NaN for a start that is outside by more than rounding.
+    exit, and halved until they are. The time is NaN for a start that is outside by more
+    than rounding.
+
+    After 50 parts the result is `OPEN`: the path is inside up to a time, from which the
+    flight goes on, and the chain may pause. A path must not be rejected because it has
+    too many parts, because the reverse path may have fewer, and the chain would not be
+    reversible. A path that follows the boundary within a share c of the radius needs
+    about c^(-1/2) parts. A share c of the paths does so, so the mean number is finite.
     """
     dim, size, strength = len(theta), body.radius, 0.0
     for j in range(dim):
@@ -533,7 +542,7 @@ def find_certified_exit(
     # A point that is outside by less than the rounding error of its norm, some 2^-47,
     # counts as on the boundary.
     limit = body.radius + 2.0**-47 * size
-    other_normal, rest = scratch[:dim], scratch[dim:]
+    other_normal, rest = buffer[:dim], buffer[dim:]
     reset_rotations(min(body.num_rows, body.num_columns), rest[dim:])
     out[TIME], out[FACET] = np.nan, HAS_NORMAL
     # The path is inside up to a time. Its end `stop` is the horizon, or an exit.
@@ -573,18 +582,18 @@ def find_certified_exit(
 
 
 @kernel(counts_references=False)
-def convex_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
+def convex_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
     """Find the first time at which a convex norm rises to the radius."""
     find_certified_exit(
-        body, theta, velocity, pull, False, horizon, scratch, normal, out
+        body, theta, velocity, pull, False, horizon, buffer, normal, out
     )
 
 
 @kernel(counts_references=False)
-def rotation_convex_exit(body, theta, velocity, pivot, horizon, scratch, normal, out):
+def rotation_convex_exit(body, theta, velocity, pivot, horizon, buffer, normal, out):
     """Find the first u at which a convex norm of a rotation rises to the radius."""
     find_certified_exit(
-        body, theta, velocity, pivot, True, horizon, scratch, normal, out
+        body, theta, velocity, pivot, True, horizon, buffer, normal, out
     )
 
 

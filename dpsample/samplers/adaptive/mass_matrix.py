@@ -10,7 +10,11 @@ is a diagonal plus low rank: with orthonormal columns Q (dim, m) and D = diag(sc
 
 so that each product costs O(dim m). A stretch and unstretch of 0 remove a direction
 from the velocities. Both forms have one compiled type, in which the arrays of the other
-form are empty.
+form are empty. A vector is *whitened* by W.
+
+The ``buffer`` of a kernel has `MassMatrix.num_scratch` numbers. In the dense form it
+holds one whitened vector. Otherwise it holds dim numbers for products, dim for a
+whitened vector, and at its end the m weights Q^T vector.
 """
 
 from typing import NamedTuple
@@ -146,7 +150,7 @@ def low_rank(scale: ArrayLike, basis: ArrayLike, stretch: ArrayLike) -> MassMatr
 def small_product(matrix, vector, out):
     """Fill out with matrix times vector, without the 80 ns of a call of BLAS.
 
-    The sums may be taken in any order, so that the loop is vectorized.
+    The compiler may change the order of sums, so that it can vectorize the loop.
     """
     for i in range(out.shape[0]):
         total = 0.0
@@ -166,18 +170,18 @@ def product(matrix, vector, out):
 
 
 @kernel(counts_references=False)
-def project_on_basis(mass, vector, scratch):
-    """Write the weights Q^T vector to the end of the scratch memory."""
-    weights = scratch[2 * vector.shape[0] :]
+def project_on_basis(mass, vector, buffer):
+    """Write the weights Q^T vector to the end of the buffer."""
+    weights = buffer[2 * vector.shape[0] :]
     if weights.shape[0] > 0:
         multiply_rows(vector, mass.basis, weights)
 
 
 @kernel(counts_references=False)
-def add_basis(mass, scratch, out):
+def add_basis(mass, buffer, out):
     """Add Q weights to out."""
     dim = out.shape[0]
-    weights, combination = scratch[2 * dim :], scratch[:dim]
+    weights, combination = buffer[2 * dim :], buffer[:dim]
     if weights.shape[0] > 0:
         multiply(mass.basis, weights, combination)
         for j in range(dim):
@@ -185,18 +189,16 @@ def add_basis(mass, scratch, out):
 
 
 @kernel(counts_references=False)
-def stretch_along_basis(mass, factors, power, scratch, out):
+def stretch_along_basis(mass, factors, power, buffer, out):
     """Multiply out by I + Q diag(factors^power - 1) Q^T.
 
-    The weights of the columns of Q remain at the end of the scratch memory.
+    The weights, times the factors minus 1, remain at the end of the buffer.
     """
-    # The scratch memory holds dim numbers for products, dim for a whitened vector, and
-    # the m weights.
-    project_on_basis(mass, out, scratch)
+    project_on_basis(mass, out, buffer)
     first = 2 * out.shape[0]
     for k in range(factors.shape[0]):
-        scratch[first + k] *= factors[k] ** power - 1.0
-    add_basis(mass, scratch, out)
+        buffer[first + k] *= factors[k] ** power - 1.0
+    add_basis(mass, buffer, out)
 
 
 @kernel(counts_references=False)
@@ -209,68 +211,68 @@ def half_square(vector):
 
 
 @kernel(counts_references=False)
-def draw_velocity(mass, rng, scratch, out):
+def draw_velocity(mass, rng, buffer, out):
     """Fill out with L xi, xi ~ N(0, I). Return its kinetic energy."""
     if mass.factor.shape[0] > 0:
-        for i in range(scratch.shape[0]):
-            scratch[i] = rng.standard_normal()
-        product(mass.factor, scratch, out)
-        return half_square(scratch)
+        for i in range(buffer.shape[0]):
+            buffer[i] = rng.standard_normal()
+        product(mass.factor, buffer, out)
+        return half_square(buffer)
     dim = out.shape[0]
     for j in range(dim):
         out[j] = rng.standard_normal()
     energy = half_square(out)
-    stretch_along_basis(mass, mass.stretch, 1, scratch, out)
+    stretch_along_basis(mass, mass.stretch, 1, buffer, out)
     for k in range(mass.stretch.shape[0]):
         # A removed direction has the weight -<q, xi>, and no part of the energy.
         if mass.stretch[k] == 0.0:
-            energy -= 0.5 * scratch[2 * dim + k] ** 2
+            energy -= 0.5 * buffer[2 * dim + k] ** 2
     for j in range(dim):
         out[j] *= mass.scale[j]
     return energy
 
 
 @kernel(counts_references=False)
-def kinetic(mass, vector, scratch):
+def kinetic(mass, vector, buffer):
     """Return |W vector|^2 / 2."""
     if mass.factor.shape[0] > 0:
-        product(mass.whiten, vector, scratch)
-        return half_square(scratch)
+        product(mass.whiten, vector, buffer)
+        return half_square(buffer)
     dim = vector.shape[0]
-    white = scratch[dim : 2 * dim]
+    white = buffer[dim : 2 * dim]
     for j in range(dim):
         white[j] = vector[j] / mass.scale[j]
-    stretch_along_basis(mass, mass.unstretch, 1, scratch, white)
+    stretch_along_basis(mass, mass.unstretch, 1, buffer, white)
     return half_square(white)
 
 
 @kernel(counts_references=False)
-def times(mass, vector, scratch, out):
+def times(mass, vector, buffer, out):
     """Fill out with Sigma vector."""
     if mass.factor.shape[0] > 0:
         product(mass.covariance, vector, out)
         return
     for j in range(out.shape[0]):
         out[j] = mass.scale[j] * vector[j]
-    stretch_along_basis(mass, mass.stretch, 2, scratch, out)
+    stretch_along_basis(mass, mass.stretch, 2, buffer, out)
     for j in range(out.shape[0]):
         out[j] *= mass.scale[j]
 
 
 @kernel(counts_references=False)
-def column(mass, axis, scratch, out):
+def column(mass, axis, buffer, out):
     """Fill out with column ``axis`` of Sigma, in O(dim) or O(dim m)."""
     dim = out.shape[0]
     if mass.factor.shape[0] > 0:
         for j in range(dim):
             out[j] = mass.covariance[axis, j]
         return
-    # Sigma e_axis without a product: the weights of Q are a row of it.
+    # Sigma e_axis needs no product with Q^T, because Q^T e_axis is a row of Q.
     for k in range(mass.stretch.shape[0]):
-        scratch[2 * dim + k] = mass.basis[axis, k] * (mass.stretch[k] ** 2 - 1.0)
+        buffer[2 * dim + k] = mass.basis[axis, k] * (mass.stretch[k] ** 2 - 1.0)
     for j in range(dim):
         out[j] = 0.0
     out[axis] = 1.0
-    add_basis(mass, scratch, out)
+    add_basis(mass, buffer, out)
     for j in range(dim):
         out[j] *= mass.scale[j] * mass.scale[axis]

@@ -2,7 +2,8 @@
 
 Four *pilot chains* of `billiard` run in *windows* of more and more transitions. After
 each window the metric (a `MassMatrix`, the covariance of the draws), the center and the
-fixed force of the flights are learned from its draws. The warm-up has *settled* when
+fixed force of the flights are learned from its draws. The draws in coordinates in which
+the metric is I are *white*, or whitened. The warm-up has *settled* when
 the draws of a window look like a standard Gaussian's in the metric that they came from.
 Then a *trial* from new starts measures the autocorrelation time, which decides how many
 transitions make a draw. All is frozen before the first draw that is kept.
@@ -23,42 +24,45 @@ import numpy as np
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
-from dpsample.numerics.mixing import (
-    lag_share,
-    rank_shares,
-    split_r_hat,
-    wanted_thinning,
-    with_squares,
-)
+from dpsample.numerics.r_hat_and_ess import largest_r_hat, with_squares
 from dpsample.samplers.adaptive import billiard, exits
 from dpsample.samplers.adaptive.barrier_fit import BarrierFit, barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix
 from dpsample.samplers.chain import (
-    ENERGY,
     NUM_STATS,
+    STAT,
     ChainState,
     Settings,
     compile_filler,
 )
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import averaged_derivatives, hull_basis
-from dpsample.targets.gibbs import Gibbs, times_basis
+from dpsample.samplers.thinning import lag_share, rank_shares, wanted_thinning
+from dpsample.targets.gibbs_target import GibbsTarget, times_basis
 
+# Number of pilot chains. Several show whether they agree.
 NUM_PILOTS = 4
-WINDOWS = (30, 60, 120, 240, 480, 960, 1920)  # transitions of each pilot chain
-MIN_SETTLED_WINDOW = 60  # shortest window that may be the last
+# Transitions of each pilot chain in the windows, and of the shortest window that may be
+# the last. A window is twice as long as the one before, so that all before it take as
+# long as the last one.
+WINDOWS = (30, 60, 120, 240, 480, 960, 1920)
+MIN_SETTLED_WINDOW = 60
 # Maximum number of multiply-adds of all windows, some five seconds. The trial may use
 # half of it.
 MAX_WORK = 3e10
 # A window is discarded if its step size is less than this share of the best one's.
 MIN_STEP_RATIO = 0.5
-TARGET_RATE = 0.7  # acceptance probability that the step is tuned to
+# Mean acceptance probability to which the step is tuned.
+TARGET_RATE = 0.7
 # A start is accepted if its energy is at most the mean of a Gaussian's, plus this
 # number of standard deviations.
 HIGH = 7.0
-FORGOTTEN = 10.0  # autocorrelation times after which a start is forgotten
-NUM_PROBES = 10  # transitions of each chain that compare two plans
+# Number of autocorrelation times after which a start is forgotten.
+FORGOTTEN = 10.0
+# Number of transitions of each chain that compare two plans.
+NUM_PROBES = 10
+# Maximum number of transitions that make a draw.
 MAX_THINNING = 20
 # Multiply-adds that take as long as a reflection, or as a leap on few records.
 BOUNCE_WORK = 1000.0
@@ -118,7 +122,7 @@ class _Pilots:
     """Pilot chains of a target, in one stream."""
 
     def __init__(
-        self, target: Gibbs, plan: BilliardPlan, rng: np.random.Generator
+        self, target: GibbsTarget, plan: BilliardPlan, rng: np.random.Generator
     ) -> None:
         self.target, self.rng = target, rng
         # The chains share one tuning: each goes on with the step of the one before.
@@ -139,8 +143,9 @@ class _Pilots:
     ) -> _Window:
         """Advance all chains by ``width`` transitions.
 
-        While a step is tuned they take turns of 10 transitions each. The first quarter
-        of a window is discarded, and of a run that does not adapt, nothing.
+        While a step is tuned they take turns of 10 transitions each, so that the tuning
+        sees all chains. The first quarter of a window is discarded, because the plan is
+        new. A run that does not adapt discards nothing.
         """
         target, tuning, segment = self.target, self.tuning, 10
         tuning[:] = billiard.new_tuning(plan.step, target_rate=TARGET_RATE)
@@ -162,7 +167,7 @@ class _Pilots:
                     state.workspace.totals[:] = state.workspace.gradient_sum[:] = 0.0
                 rows = path[part], stats[: part.stop - begin]
                 raise_unless_ok(fill(state, self.rng, *rows))
-                heights[part] = rows[1][:, ENERGY]
+                heights[part] = rows[1][:, STAT.energy]
         num_kept = NUM_PILOTS * (width - num_skipped)
         totals = np.concatenate([state.workspace.totals for state in self.states])
         slopes = np.sum([state.workspace.gradient_sum for state in self.states], axis=0)
@@ -179,7 +184,7 @@ class _Pilots:
         )
 
 
-def _compile_filler(target: Gibbs, plan: BilliardPlan) -> Callable[..., int]:
+def _compile_filler(target: GibbsTarget, plan: BilliardPlan) -> Callable[..., int]:
     """Return the function of `chain.compile_filler` for a plan."""
     functions = billiard.step_functions(target, plan)
     return compile_filler(billiard.run, target.numbers, functions, plan)
@@ -196,7 +201,7 @@ class _Learned(NamedTuple):
 
 
 def warm_up(
-    target: Gibbs,
+    target: GibbsTarget,
     rng: np.random.Generator,
     *,
     length: float = LENGTH,
@@ -215,7 +220,8 @@ def warm_up(
     )
     learned = _run_windows(_Pilots(target, plan, rng), plan, fit)
     plan, has_settled = learned.plan, learned.has_settled
-    # The windows judged the whitened draws. The thinning is for the coefficients.
+    # The windows judged whitened draws. The thinning is for the coefficients, which
+    # users will read.
     shares, leaps = rank_shares(learned.best.draws), learned.best.leaps
     share = float(shares.min())
     lag = min(math.ceil(0.5 / share), MAX_THINNING)
@@ -223,14 +229,14 @@ def warm_up(
     num_trial_draws = 100
     num_transitions = min(num_trial_draws * lag, max_length)
     if num_transitions >= num_trial_draws:
-        # The trial has new starts, as the chains will. A step may be so long that a
-        # chain cannot come from there.
+        # The trial has new starts, as the chains will have. The pilot chains have left
+        # theirs with shorter steps. The final step may be too long for that.
         num_skipped = min(math.ceil(FORGOTTEN / share), max_length)
         chains = _Pilots(target, plan, rng)
         trial = chains.run(plan, num_skipped + num_transitions, adapts=False)
         draws, leaps = trial.draws[:, num_skipped:], trial.leaps
         shares = rank_shares(draws)
-        has_settled = has_settled and split_r_hat(draws) < 1.2
+        has_settled = has_settled and largest_r_hat(draws) < 1.2
     return WarmUp(
         plan=plan,
         shape=learned.shape,
@@ -284,7 +290,9 @@ def _run_windows(pilots: _Pilots, plan: BilliardPlan, fit: BarrierFit) -> _Learn
     return _Learned(plan, shape, best, has_settled, step_work)
 
 
-def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Array:
+def disperse(
+    target: GibbsTarget, plan: BilliardPlan, rng: np.random.Generator
+) -> Array:
     """Return a random start, the end of a flight from the center without force.
 
     The boundary reflects a flight of 2 units of time, which leaves the starts more
@@ -319,11 +327,12 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
 
 
 def _can_leave(
-    target: Gibbs, plan: BilliardPlan, state: ChainState, rng: np.random.Generator
+    target: GibbsTarget, plan: BilliardPlan, state: ChainState, rng: np.random.Generator
 ) -> bool:
     """Return whether one of a few transitions of the plan leaves a position.
 
-    They are 50, but 8 of a plan without kicks: in the tails it may reject all.
+    There are 50 of a plan with kicks. A plan without kicks has 8, because in the tails
+    it may reject all of them, and a start that needs many is too far out.
     """
     fill = _compile_filler(target, plan)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
@@ -337,28 +346,28 @@ def _can_leave(
     return False
 
 
-def _leap_work(target: Gibbs, plan: BilliardPlan) -> float:
+def _leap_work(target: GibbsTarget, plan: BilliardPlan) -> float:
     """Return multiply-adds of a gradient and its product with the metric.
 
     A leap without kicks evaluates an energy, which takes half of it.
     """
-    data = target.data
-    passes = 2.0 * (data.dense.size + data.values.size) + 10.0 * data.num_records
-    return (passes + float(plan.mass.rank) ** 2) * (1.0 if plan.has_kicks else 0.5)
+    return (target.gradient_work + float(plan.mass.rank) ** 2) * (
+        1.0 if plan.has_kicks else 0.5
+    )
 
 
-def _step_work(target: Gibbs, window: _Window) -> float:
+def _step_work(target: GibbsTarget, window: _Window) -> float:
     """Return multiply-adds that take as long as a transition of all pilot chains."""
     bounce, leap = _bounce_work(target), BOUNCE_WORK + _leap_work(target, window.plan)
     return NUM_PILOTS * (window.leaps * leap + window.bounces * bounce)
 
 
-def _bounce_work(target: Gibbs) -> float:
+def _bounce_work(target: GibbsTarget) -> float:
     """Return multiply-adds that take as long as a reflection.
 
     Where Newton's method searches the exit of a norm they are 15 times as many.
     """
-    exit_function = exits.find_exit_function(target.problem.domain, target.dim)
+    exit_function = exits.find_exit_function(target.domain, target.dim)
     work = BOUNCE_WORK + 50.0 * target.dim
     return work * (15.0 if exit_function is exits.convex_exit else 1.0)
 
@@ -385,11 +394,11 @@ def is_settled(white: Array, share: float, step: float, normal: Array | None) ->
     if len(flat) < 4 * rank:
         edge = (1.0 + math.sqrt(rank / (share * len(flat)))) ** 2
         is_long_enough = bool(eigenvalues[-1] < 1.6 * edge)
-        return is_long_enough and step > 0.5 and split_r_hat(white) < 1.2
+        return is_long_enough and step > 0.5 and largest_r_hat(white) < 1.2
     edge = min(0.7, math.sqrt(4.0 * rank / len(flat)))
     low, high = 0.5 * (1.0 - edge) ** 2, 1.6 * (1.0 + edge) ** 2
     is_alike = bool(eigenvalues[0] > low and eigenvalues[-1] < high)
-    return is_alike and split_r_hat(white) < 1.1
+    return is_alike and largest_r_hat(white) < 1.1
 
 
 def _with_unit_variance(covariance: Array, normal: Array) -> Array:
@@ -427,7 +436,11 @@ def root_of(white: Array, share: float, normal: Array | None) -> Array:
 
 
 def _learn_plan(
-    target: Gibbs, window: _Window, white: Array, share: float, normal: Array | None
+    target: GibbsTarget,
+    window: _Window,
+    white: Array,
+    share: float,
+    normal: Array | None,
 ) -> BilliardPlan:
     """Return a plan with the metric, center and force of a window's draws."""
     shape = window.shape
@@ -450,7 +463,7 @@ def _is_worse(plan: BilliardPlan, best: BilliardPlan) -> bool:
 
 
 def _plan_rotations(
-    target: Gibbs, plan: BilliardPlan, window: _Window
+    target: GibbsTarget, plan: BilliardPlan, window: _Window
 ) -> BilliardPlan | None:
     """Return a plan of rotations, or None if the energy is not quadratic enough.
 
@@ -458,7 +471,7 @@ def _plan_rotations(
     the draws, and 5 in round domains, because where only the boundary confines the
     draws faster flights would merely have more reflections.
     """
-    rotation_exit = exits.find_rotation_exit(target.problem.domain, target.dim)
+    rotation_exit = exits.find_rotation_exit(target.domain, target.dim)
     shape = plan.mass
     if rotation_exit is None or not shape.is_dense:
         return None
@@ -523,7 +536,7 @@ def _choose_rotations(
     ``plan`` is the alternative.
     """
     target, step_work = pilots.target, _step_work(pilots.target, window)
-    # Leaps that are nearly always accepted stay.
+    # If leaps are nearly always accepted, rotations can hardly be better.
     if before.has_kicks and window.acceptance > 0.97:
         return plan, step_work
     rotations = _plan_rotations(target, learned, window)

@@ -6,18 +6,19 @@ r"""Whitened slice sampler: slice draws along the columns of a covariance's fact
 for i = 1, ..., r in turn (Neal, 2003, doi:10.1214/aos/1056562461). The set of t is the
 *slice*, and its bound the *level*. V is convex, so the slice is an interval that holds
 0. It is inside any interval whose ends are above the level, or at the end of the
-domain's chord. A point that is drawn in such an interval and found above the level cuts
-off nothing of the slice, and the first point below the level is uniform on the slice,
-whatever the interval was. The Gaussian with factor L gives a short first interval.
+domain's chord. Points are drawn in such an interval. A point above the level becomes an
+end of it, which cuts off nothing of the slice. The first point below the level is
+uniform on the slice, for every first interval. The Gaussian with factor L gives a short
+first interval.
 
 The columns of C = A L are computed once, and the margins follow each move, so that an
 evaluation is one pass over two n-vectors. If phi(u, y) has a single non-differentiable
-point (*kink*), at u = b, and the same jump h of the derivative for all records,
+point (*breakpoint*), at u = b, and the same jump h of the derivative for all records,
 
     phi(u, y) = h/2 |u - b| + (linear in u),
 
 the linear parts add up to one number for each column, and a pass is the sum of
-|s_i + t C_i| with s_i = u_i - b_i.
+|s_i + t C_i| with s_i = u_i - b_i. The code calls s_i a margin, too.
 """
 
 import math
@@ -32,12 +33,7 @@ from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
 from dpsample.core.pauses import PAUSED, is_due
-from dpsample.numerics.mixing import (
-    lag_share,
-    rank_shares,
-    split_r_hat,
-    with_squares,
-)
+from dpsample.numerics.r_hat_and_ess import largest_r_hat, with_squares
 from dpsample.problem import records
 from dpsample.samplers.adaptive import billiard, exits
 from dpsample.samplers.adaptive.barrier_fit import MAX_DENSE
@@ -54,11 +50,8 @@ from dpsample.samplers.adaptive.warmup import (
     warm_up,
 )
 from dpsample.samplers.chain import (
-    ACCEPTED,
+    COUNT,
     NUM_STATS,
-    PROPOSALS,
-    RECORDS,
-    VALUES,
     ChainState,
     PreparedChain,
     compile_run,
@@ -68,28 +61,64 @@ from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regulari
 from dpsample.samplers.errors import EXHAUSTED, FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.sampler import Sampler
+from dpsample.samplers.thinning import lag_share, rank_shares
 from dpsample.samplers.univariate import line
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-MAX_NUMBERS = 10**8  # numbers in the cached columns, which take 800 MB then
-# Maximum numbers of records that all windows of sweeps read, some five seconds or one.
+# Maximum of numbers in the cached columns, which take 800 MB then.
+MAX_NUMBERS = 10**8
+# Maximum number of records that all windows of sweeps read, and the same for a short
+# trial. They take about five seconds, and one.
 MAX_RECORDS_READ = 1e10
 MAX_RECORDS_READ_SHORT = 2e9
-# A loss takes as long as this number of distances to kinks.
+# A loss takes as long as this number of absolute values |s_i + t C_i|.
 LOSS_COST = 10.0
-MAX_R_HAT = 1.1  # split R-hat of chains that agree
+# Chains agree if their split R-hat is below this limit.
+MAX_R_HAT = 1.1
 
-# Stages of a paused sweep.
-SYNCHRONIZING, ON_LINE = range(1, 3)
-# Phases of a slice draw: the next point is the left or right end, or inside.
-LEFT_END, RIGHT_END, INSIDE = range(3)
-# Rows of the scratch memory, as in `line`, which reads the last two.
-_, DIRECTION, POINT, NUM_ROWS = range(4)
-# Positions in a chain's memory: sweeps since the margins were computed, sum over the
-# records, and one margin for each record (less its kink).
-AGE, TOTAL, MARGINS = range(3)
 
+class SweepStage(NamedTuple):
+    """Stages of a paused sweep, in the control."""
+
+    synchronizing: int = 1  # margins are computed again
+    on_line: int = 2  # a slice is drawn
+
+
+STAGE = SweepStage()
+
+
+class SlicePhase(NamedTuple):
+    """Phases of a slice draw: where its next point is."""
+
+    left_end: int = 0
+    right_end: int = 1
+    inside: int = 2
+
+
+PHASE = SlicePhase()
+
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors, as in `line`, which reads the last two."""
+
+    unused: int = 0
+    direction: int = 1
+    point: int = 2
+
+
+ROW = VectorRow()
+
+
+class MemoryPosition(NamedTuple):
+    """Positions in a chain's memory."""
+
+    age: int = 0  # sweeps since the margins were computed
+    total: int = 1  # sum over the records
+    margins: int = 2  # first of the margins, one for each record
+
+
+MEMORY = MemoryPosition()
 # A sweep that is paused while it computes the margins.
 Synchronization = record_dtype(next_record=int, loss_sum=float)
 # A sweep that is paused between two evaluations on a line.
@@ -113,9 +142,9 @@ class WhitenedSlicePlan(NamedTuple):
     columns: Array  # (rank, num_records): (A L)^T
     center: Array  # (dim,)
     whiten: Array  # (rank, dim)
-    kinks: Array  # (num_records,) if all losses have one kink with one jump, or (0,)
+    breakpoints: Array  # (num_records,): b if losses have one with one jump, or (0,)
     tilt: Array  # (rank,): derivatives of the linear parts of such losses along L_i
-    weight: float  # factor of the sum over the records in the energy
+    weight: float  # factor of the sum over the records in the energy: k/n, or k/n h/2
     is_quadratic: int  # the regularizer is half a squared Euclidean distance
     is_free: int  # the domain is the whole space
     chord: Pointer
@@ -134,7 +163,8 @@ class SliceWork(NamedTuple):
 def sum_distances(margins, column, t):
     """Return the sum of |s_i + t C_i|.
 
-    It may be taken in any order, so that the loop is vectorized.
+    The compiler may change the order of the additions. Otherwise it could not
+    vectorize the loop.
     """
     result = 0.0
     for i in range(margins.shape[0]):
@@ -167,9 +197,9 @@ def sum_losses(data, loss_value, margins, column, t, work):
 
 @kernel(counts_references=False)
 def evaluate_total(target, pieces, plan, state, i, t):
-    """Return the sum of distances to kinks, or of losses, at theta + t L_i."""
-    margins, column = state.memory[MARGINS:], plan.columns[i]
-    if plan.kinks.shape[0] > 0:
+    """Return the sum of |s_m + t C_m|, or of losses, at theta + t L_i."""
+    margins, column = state.memory[MEMORY.margins :], plan.columns[i]
+    if plan.breakpoints.shape[0] > 0:
         return sum_distances(margins, column, t)
     loss_value, work = pieces.loss_value, state.work
     return sum_losses(target.data, loss_value, margins, column, t, work)
@@ -183,21 +213,21 @@ def evaluate_regularizer(target, pieces, plan, state, along, t):
     """
     if plan.is_quadratic == 1:
         return along[0] + t * (along[1] + 0.5 * along[2] * t)
-    theta, direction = state.position, state.scratch[DIRECTION]
-    point = state.scratch[POINT]
+    theta, direction = state.position, state.vectors[ROW.direction]
+    point = state.vectors[ROW.point]
     for j in range(theta.shape[0]):
         point[j] = theta[j] + t * direction[j]
-    return gibbs.regularizer(target, pieces, point, state.work)
+    return gibbs_target.regularizer(target, pieces, point, state.work)
 
 
 @kernel(counts_references=False)
 def synchronize(target, pieces, plan, state):
     """Compute margins, sum over the records and energy again. It may pause."""
     data, control, work = target.data, state.work.control[0], state.work
-    margins = state.memory[MARGINS:]
+    margins = state.memory[MEMORY.margins :]
     paused = state.workspace.synchronization[0]
     start, losses = 0, 0.0
-    if control.stage == SYNCHRONIZING:
+    if control.stage == STAGE.synchronizing:
         start, losses = paused.next_record, paused.loss_sum
         control.stage = 0
     while start < data.num_records:
@@ -206,35 +236,36 @@ def synchronize(target, pieces, plan, state):
         records.margins_of(data, state.position, start, stop, part)
         for i in range(stop - start):
             values[i] = part[i]
-            if plan.kinks.shape[0] > 0:
-                part[i] -= plan.kinks[start + i]
+            if plan.breakpoints.shape[0] > 0:
+                part[i] -= plan.breakpoints[start + i]
         work.out[0] = np.nan
         pieces.loss_value(data.loss_params, values, data.response[start:stop], work.out)
         losses += work.out[0]
         start = stop
         if start < data.num_records and is_due(control):
-            control.stage = SYNCHRONIZING
+            control.stage = STAGE.synchronizing
             paused.next_record, paused.loss_sum = start, losses
             return PAUSED
-    penalty = target.mu * gibbs.regularizer(target, pieces, state.position, work)
+    penalty = target.mu * gibbs_target.regularizer(target, pieces, state.position, work)
     state.energy[0] = target.k * (losses / data.num_records + penalty)
-    state.memory[TOTAL] = evaluate_total(target, pieces, plan, state, 0, 0.0)
-    state.memory[AGE] = 0.0
+    state.memory[MEMORY.total] = evaluate_total(target, pieces, plan, state, 0, 0.0)
+    state.memory[MEMORY.age] = 0.0
     return OK if state.energy[0] == state.energy[0] else FUNCTION_FAILED
 
 
 @kernel(counts_references=False)
 def sum_change(plan, state, i, t, total):
     """Return the change of the energy's sum over the records, with linear parts."""
-    return plan.weight * (total - state.memory[TOTAL]) + plan.tilt[i] * t
+    return plan.weight * (total - state.memory[MEMORY.total]) + plan.tilt[i] * t
 
 
 @kernel(counts_references=False)
 def guess_interval(plan, theta, i, rise):
     """Return an interval that is wider than the slice of the Gaussian, around 0.
 
-    A factor of 1.1 to 1.4 was best on three data sets, with 3.4 evaluations. Random
-    intervals of 2.5 times the width needed 5.
+    The Gaussian's energy along L_i is (t - mode)^2 / 2, so its slice ends at a distance
+    sqrt(mode^2 + 2 rise) from the mode. Intervals that are wider by a factor of 1.1 to
+    1.4 needed the fewest evaluations on three data sets, 3.4 for a draw.
     """
     mode = 0.0
     for j in range(theta.shape[0]):
@@ -247,7 +278,7 @@ def guess_interval(plan, theta, i, rise):
 def slide(target, pieces, plan, state, i, rng):
     """Make the slice draw along direction i. It may pause after an evaluation."""
     control, ends, theta = state.work.control[0], state.workspace.ends, state.position
-    paused, direction = state.workspace.draw[0], state.scratch[DIRECTION]
+    paused, direction = state.workspace.draw[0], state.vectors[ROW.direction]
     for j in range(theta.shape[0]):
         direction[j] = plan.directions[i, j]
     along = (0.0, 0.0, 0.0)
@@ -255,7 +286,7 @@ def slide(target, pieces, plan, state, i, rng):
         along = line.quadratic_along(target.regularizer, theta, direction)
     strength = target.k * target.mu
     penalty = evaluate_regularizer(target, pieces, plan, state, along, 0.0)
-    if control.stage == ON_LINE:
+    if control.stage == STAGE.on_line:
         rise, left, right = paused.rise, paused.left, paused.right
         low, high = paused.low, paused.high
         phase, num_points = paused.phase, paused.num_points
@@ -263,24 +294,24 @@ def slide(target, pieces, plan, state, i, rng):
     else:
         low, high = -np.inf, np.inf
         if plan.is_free == 0:
-            gibbs.chord(target, plan.chord, theta, direction, ends)
+            gibbs_target.chord(target, plan.chord, theta, direction, ends)
             low, high = ends[0], ends[1]
-        # In a corner the chord may be a point. NaN is a failure.
+        # In a corner the chord may be a point, where the move is 0. NaN is a failure.
         if not low < high:
             return OK if low == high else FUNCTION_FAILED
         rise = rng.standard_exponential()
         left, right = guess_interval(plan, theta, i, rise)
         left, right = max(left, low), min(right, high)
-        phase, num_points = LEFT_END, 0
+        phase, num_points = PHASE.left_end, 0
     while True:
-        if phase == LEFT_END and left == low:
-            phase = RIGHT_END
-        if phase == RIGHT_END and right == high:
-            phase = INSIDE
-        if phase == INSIDE:
+        if phase == PHASE.left_end and left == low:
+            phase = PHASE.right_end
+        if phase == PHASE.right_end and right == high:
+            phase = PHASE.inside
+        if phase == PHASE.inside:
             t = left + (right - left) * rng.random()
         else:
-            t = left if phase == LEFT_END else right
+            t = left if phase == PHASE.left_end else right
         total = evaluate_total(target, pieces, plan, state, i, t)
         after = evaluate_regularizer(target, pieces, plan, state, along, t)
         change = sum_change(plan, state, i, t, total) + strength * (after - penalty)
@@ -288,7 +319,7 @@ def slide(target, pieces, plan, state, i, rng):
         # Only NaN differs from itself.
         if change != change:
             return FUNCTION_FAILED
-        if phase == INSIDE:
+        if phase == PHASE.inside:
             if change <= rise:
                 break
             # The slice holds 0, so a point above the level cuts off its own side.
@@ -296,23 +327,26 @@ def slide(target, pieces, plan, state, i, rng):
                 left = t
             else:
                 right = t
-        # An end above the level is fixed. An end in the slice moves outwards.
+        # An end above the level is final, and the next phase begins. An end in the
+        # slice moves outwards by half of the interval, so that few evaluations suffice
+        # even if the Gaussian is much too narrow.
         elif change > rise:
             phase += 1
-        elif phase == LEFT_END:
+        elif phase == PHASE.left_end:
             left = max(left - 0.5 * (right - left), low)
         else:
             right = min(right + 0.5 * (right - left), high)
+        # A usual draw takes three or four points.
         if num_points == 1000:
             return EXHAUSTED
         if is_due(control):
-            control.stage, paused.direction = ON_LINE, i
+            control.stage, paused.direction = STAGE.on_line, i
             paused.rise, paused.left, paused.right = rise, left, right
             paused.low, paused.high = low, high
             paused.phase, paused.num_points = phase, num_points
             return PAUSED
-    state.counts[VALUES] += num_points
-    state.counts[RECORDS] += num_points * target.data.num_records
+    state.counts[COUNT.values] += num_points
+    state.counts[COUNT.records] += num_points * target.data.num_records
     if plan.is_free == 1:
         for j in range(theta.shape[0]):
             theta[j] += t * direction[j]
@@ -326,9 +360,9 @@ def slide(target, pieces, plan, state, i, rng):
             after = evaluate_regularizer(target, pieces, plan, state, along, offset)
             change = sum_change(plan, state, i, t, total)
             change += strength * (after - penalty)
-    shift(state.memory[MARGINS:], plan.columns[i], t)
+    shift(state.memory[MEMORY.margins :], plan.columns[i], t)
     # Sum and energy follow the move, without another pass.
-    state.memory[TOTAL] = total
+    state.memory[MEMORY.total] = total
     state.energy[0] += change
     return OK
 
@@ -340,17 +374,17 @@ def step(target, pieces, plan, state, rng):
     """
     control = state.work.control[0]
     begin = 0
-    if control.stage == ON_LINE:
+    if control.stage == STAGE.on_line:
         begin = state.workspace.draw[0].direction
     else:
         # Rounding errors of the margins add up. A new state has a negative age.
-        if not 0.0 <= state.memory[AGE] < 100.0:
+        if not 0.0 <= state.memory[MEMORY.age] < 100.0:
             code = synchronize(target, pieces, plan, state)
             if code != OK:
                 return code
-        state.memory[AGE] += 1.0
-        state.counts[PROPOSALS] += plan.directions.shape[0]
-        state.counts[ACCEPTED] += plan.directions.shape[0]
+        state.memory[MEMORY.age] += 1.0
+        state.counts[COUNT.proposals] += plan.directions.shape[0]
+        state.counts[COUNT.accepted] += plan.directions.shape[0]
     for i in range(begin, plan.directions.shape[0]):
         code = slide(target, pieces, plan, state, i, rng)
         if code != OK:
@@ -364,14 +398,14 @@ run = compile_run(step)
 def init(target: Gibbs, plan: WhitenedSlicePlan, position: Array) -> ChainState:
     """Return a new state at a position. The first sweep fills the memory."""
     del plan
-    memory = np.full(MARGINS + target.problem.num_records, -1.0)
+    memory = np.full(MEMORY.margins + target.problem.num_records, -1.0)
     workspace = SliceWork(
         ends=np.empty(2),
         synchronization=np.zeros(1, Synchronization),
         draw=np.zeros(1, SliceDraw),
     )
     return new_state(
-        target, position, memory=memory, rows=NUM_ROWS, workspace=workspace
+        target, position, memory=memory, rows=len(ROW), workspace=workspace
     )
 
 
@@ -388,33 +422,33 @@ def compute_columns(target: Gibbs, factor: Array) -> Array:
     return columns
 
 
-def find_kinks(target: Gibbs) -> tuple[Array, Array, float]:
-    """Return margins at the kinks, derivatives of the linear parts, and h / 2.
+def find_breakpoints(target: Gibbs) -> tuple[Array, Array, float]:
+    """Return the breakpoints b, derivatives of the linear parts, and h / 2.
 
-    The arrays are empty unless each loss has one kink, with the same jump h.
+    The arrays are empty unless each loss has one breakpoint, with the same jump h.
     """
     loss, response = target.problem.loss, target.data.response
-    kinks = loss.kink(response)
-    if kinks is not None:
+    breakpoints = loss.kink(response)
+    if breakpoints is not None:
         # The derivative is constant on each side. This distance is never rounded away.
-        distance = 1.0 + np.abs(kinks)
-        before = loss.slope(kinks - distance, response)
-        jump = loss.slope(kinks + distance, response) - before
+        distance = 1.0 + np.abs(breakpoints)
+        before = loss.slope(breakpoints - distance, response)
+        jump = loss.slope(breakpoints + distance, response) - before
         if jump[0] > 0.0 and (np.abs(jump - jump[0]) <= 1e-12 * jump[0]).all():
             half = 0.5 * float(jump[0])
-            return np.array(kinks, dtype=np.float64), before + half, half
+            return np.array(breakpoints, dtype=np.float64), before + half, half
     return np.empty(0), np.empty(0), 1.0
 
 
 def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePlan:
     """Return the plan whose directions are the columns of a mass matrix's factor."""
-    domain, rank = target.problem.domain, mass.num_white
+    domain, rank = target.domain, mass.num_white
     directions = np.ascontiguousarray(mass.spread(np.eye(rank)))
     # Moves on the simplex keep the sum of the coefficients.
     if domain.affine_dim(target.dim) < target.dim:
         directions -= directions.mean(axis=1, keepdims=True)
     columns = compute_columns(target, directions.T)
-    kinks, slopes, half = find_kinks(target)
+    breakpoints, slopes, half = find_breakpoints(target)
     weight = target.k / target.problem.num_records
     is_quadratic = has_quadratic_regularizer(target) or target.mu == 0.0
     return WhitenedSlicePlan(
@@ -422,12 +456,12 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
         columns=columns,
         center=center,
         whiten=np.ascontiguousarray(mass.whiten_rows(np.eye(target.dim)).T),
-        kinks=kinks,
-        tilt=weight * (columns @ slopes) if len(kinks) else np.zeros(rank),
+        breakpoints=breakpoints,
+        tilt=weight * (columns @ slopes) if len(breakpoints) else np.zeros(rank),
         weight=weight * half,
         is_quadratic=int(is_quadratic),
         is_free=int(domain.is_whole_space),
-        chord=gibbs.chord_of(target),
+        chord=gibbs_target.chord_of(target),
     )
 
 
@@ -436,21 +470,21 @@ def can_learn_axes(target: Gibbs) -> bool:
 
     They do so without a boundary, in a dense metric.
     """
-    return target.problem.domain.is_whole_space and target.dim <= MAX_DENSE
+    return target.domain.is_whole_space and target.dim <= MAX_DENSE
 
 
-def has_kinks(target: Gibbs) -> bool:
-    """Return whether the losses are distances to kinks, up to linear parts."""
-    return bool(len(find_kinks(target)[0]))
+def has_breakpoints(target: Gibbs) -> bool:
+    """Return whether all losses are h/2 |u - b| plus a linear part."""
+    return bool(len(find_breakpoints(target)[0]))
 
 
 def move_cost(target: Gibbs) -> float:
     """Return multiply-adds of a move without its evaluations.
 
-    Its random numbers and loops take as long as 4000, and a chord that Newton's method
-    finds as long as 1000 per coefficient.
+    Random numbers and loops take as long as 4000 multiply-adds. A chord that Newton's
+    method finds takes as long as 1000 per coefficient.
     """
-    exit_function = exits.find_exit_function(target.problem.domain, target.dim)
+    exit_function = exits.find_exit_function(target.domain, target.dim)
     is_expensive = exit_function in (exits.convex_exit, exits.l1_exit)
     chord_cost = 1000.0 * target.dim if is_expensive else 0.0
     return 4000.0 + target.problem.num_records + chord_cost
@@ -464,12 +498,12 @@ def learn_axes(
 ) -> WarmUp:
     """Learn the axes by windows of sweeps, from a Gaussian fit.
 
-    The metric is learned as in `warm_up`, but with more weight of the draws, because a
-    poor metric makes sweeps slow, where it would reject leaps. After the last window it
-    is enough that the chains agree. A window that may read too many records is not
-    begun.
+    The metric is learned as in `warm_up`, but the draws of a window change it more. A
+    poor metric only makes sweeps slow, whereas it would make leaps be rejected. After
+    the last window it is enough that the chains agree. A window that may read too many
+    records is not begun.
     """
-    if not has_kinks(target):
+    if not has_breakpoints(target):
         max_records_read /= LOSS_COST
     plan = _make_plan_of_factor(target, gaussian.center, gaussian.factor)
     warm = WarmUp(
@@ -489,7 +523,7 @@ def learn_axes(
             state = chain.init(ends[i])
             fill(state, rng, path, stats)
             ends[i] = path[-1]
-            num_read += state.counts[RECORDS] + width * sweep
+            num_read += state.counts[COUNT.records] + width * sweep
         # Widths double, so their sum so far is 2 width - the first one.
         read_per_sweep = num_read / (NUM_PILOTS * (2 * width - WINDOWS[0]))
         draws = paths[:, width // 4 :]
@@ -499,8 +533,8 @@ def learn_axes(
             white, share, np.inf, None
         )
         if width == WINDOWS[-1]:
-            has_settled = split_r_hat(white) < MAX_R_HAT
-        work = read_per_sweep * (1.0 if has_kinks(target) else LOSS_COST)
+            has_settled = largest_r_hat(white) < MAX_R_HAT
+        work = read_per_sweep * (1.0 if has_breakpoints(target) else LOSS_COST)
         shares = rank_shares(draws)
         warm = replace(warm, shares=shares, has_settled=has_settled, work=work)
         if has_settled:
@@ -514,7 +548,8 @@ def learn_axes(
 def _make_plan_of_factor(target: Gibbs, center: Array, factor: Array) -> BilliardPlan:
     """Return the plan with the lower triangular factor of the same covariance.
 
-    Its last axes move few coefficients, and meet the kinks of rare features singly.
+    The last axes of a triangular factor move few coefficients. So a move along one of
+    them changes few records, and the breakpoints of rare features are met one by one.
     """
     mass, force = dense(np.linalg.qr(factor.T)[1].T), np.zeros(target.dim)
     return billiard.new_plan(target, mass, center=center, force=force, step=1.0)
@@ -556,7 +591,7 @@ class WhitenedSlice(Sampler):
         check.integer(1, num_steps=self.num_steps)
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        rank = target.problem.domain.affine_dim(target.dim)
+        rank = target.domain.affine_dim(target.dim)
         size = rank * target.problem.num_records
         if size <= MAX_NUMBERS:
             return True, ""

@@ -3,11 +3,16 @@
 
     theta_j given the others has density proportional to exp(-V) on a chord.
 
-The draw is truncated normal, exponential or uniform if V is quadratic along every line,
-and then no record is read. Otherwise it sorts the kinks of the losses, or uses adaptive
-rejection. Margins, slacks and gradients are updated after each move, so a move costs
-the nonzeros of one column. On the simplex a move changes two coordinates, chosen at
-random, and keeps their sum.
+V is the energy. The *chord* is the part of the line along coordinate j that lies in the
+domain. If V is quadratic along every line, the draw is truncated normal, exponential or
+uniform, and no record is read. Otherwise points at which the derivative of a loss jumps
+are sorted, or the draw is made by adaptive rejection (see `coordinate_moves`).
+
+The *slacks* of a polytope are the distances b - A theta of its facets (see `slacks`).
+Slacks, the margins of the records and a quadratic energy's gradient are updated after
+each move, so a move costs the nonzeros of one column. On the simplex a move changes two
+coordinates, chosen at random, and keeps their sum. A *sweep* is a move along each
+coordinate.
 """
 
 from dataclasses import dataclass
@@ -23,9 +28,8 @@ from dpsample.samplers import chain
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.coordinate import coordinate_moves, slacks
 from dpsample.samplers.coordinate.coordinate_moves import (
-    MAX_KINKED_RECORDS,
-    NUM_ROWS,
-    QUADRATIC,
+    DENSITY,
+    MAX_PIECEWISE_RECORDS,
     CoordinatePlan,
     CoordinateWork,
     PausedSweep,
@@ -42,12 +46,14 @@ from dpsample.targets.gibbs import Gibbs
 # Number of sweeps after which slacks, margins and gradient are computed again from the
 # position, because rounding errors of their updates add up.
 RESYNCHRONIZE = 1000.0
-# Stage of a sweep that is paused between two moves. ON_LINE is the one on a line.
+# Stage of a sweep that is paused between two moves. A sweep that is paused within a
+# draw on a line has the stage ON_LINE.
 BETWEEN_MOVES = ON_LINE + 1
 # Position in a chain's memory of the sweeps since the rest of it was computed. Slacks,
 # margins and the gradient follow.
 AGE = 0
-OFFSET = 0  # row of the scratch memory
+# Row of the chain's vectors for a difference of points. `line` uses the other two.
+OFFSET = 0
 
 
 @kernel(counts_references=False)
@@ -63,7 +69,7 @@ def synchronize(target, plan, state):
     """Compute slacks, margins and gradient again from the position."""
     state.memory[AGE] = 0.0
     slack, margins, slopes = split_memory(plan, state)
-    theta, offset = state.position, state.scratch[OFFSET]
+    theta, offset = state.position, state.vectors[OFFSET]
     slacks.refresh(plan.body, theta, slack)
     if plan.num_margins > 0:
         line.margins_at(target.data, theta, margins)
@@ -79,7 +85,7 @@ def synchronize(target, plan, state):
 def two_coordinates(dim, rng):
     """Draw two different coordinates, each pair with the same probability."""
     i = int(rng.random() * dim)
-    # The second one is drawn from the other dim - 1 coordinates.
+    # The second one is drawn from the other dim - 1 coordinates, without a loop.
     j = int(rng.random() * (dim - 1))
     return i, (j + 1 if j >= i else j)
 
@@ -138,8 +144,10 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
 def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
     """Fill draws by sweeps of one function, without any call of a C function.
 
-    Counting the references of three views would take a fifth of a move, so this kernel
-    does not count, and all fields are read before the loop.
+    Energy and chord need no C function here, so the loop over coordinates is one piece
+    of machine code. Numba would count references to three views in each move, which
+    takes a fifth of its time. So the kernel does not count, and all fields are read
+    before the loop.
     """
     slack, _, slopes = split_memory(plan, state)
     center, slope, ridge, hessian = plan.center, plan.slope, plan.ridge, plan.hessian
@@ -149,7 +157,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
     columns, up, down = body.columns, body.up, body.down
     starts, rows, values = body.starts, body.rows, body.values
     dim, is_full = theta.shape[0], slopes.shape[0] > 0
-    num_moves = num_steps * (dim - 1 if kind == slacks.PAIRS else dim)
+    num_moves = num_steps * (dim - 1 if kind == slacks.KIND.pairs else dim)
     control = state.work.control[0]
     for row in range(draws.shape[0]):
         is_over = False
@@ -161,17 +169,17 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
             if not 0.0 <= memory[AGE] < RESYNCHRONIZE:
                 synchronize(target, plan, state)
             memory[AGE] += 1.0
-            if kind == slacks.PAIRS:
+            if kind == slacks.KIND.pairs:
                 if not move_pairs(theta, slopes, center, slope, ridge, hessian, rng):
                     abandon_step(control)
                     return DRAW_FAILED, row
                 continue
-            # With dense facets, one pass over the slacks makes the last move and finds
-            # the next chord.
+            # With dense facets, one pass over the slacks makes the last move t and
+            # finds the next chord. At the first coordinate there is no last move.
             last, t = 0, 0.0
             for j in range(dim):
                 offset = theta[j] - middle[j]
-                if kind == slacks.FACETS:
+                if kind == slacks.KIND.facets:
                     low, high = slacks.move_and_find_chord(
                         slack, columns[last], t, up[j], down[j]
                     )
@@ -180,11 +188,11 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                         slacks.with_infinity(high),
                         j,
                     )
-                elif kind == slacks.SPARSE_FACETS:
+                elif kind == slacks.KIND.sparse_facets:
                     low, high = slacks.find_facet_chord(
                         slack, rows, values, starts[j], starts[j + 1]
                     )
-                elif kind == slacks.BALL:
+                elif kind == slacks.KIND.ball:
                     reach = slacks.ball_reach(slack[0], offset, radius, p)
                     low, high = min(-reach - offset, 0.0), max(reach - offset, 0.0)
                 else:
@@ -199,29 +207,32 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                 theta[j] = min(max(theta[j] + t, lower[j]), upper[j])
                 if is_full:
                     add_row(slopes, hessian, j, t)
-                if kind == slacks.SPARSE_FACETS:
+                if kind == slacks.KIND.sparse_facets:
                     for m in range(starts[j], starts[j + 1]):
                         slack[rows[m]] = max(
                             slack[rows[m]] - t * values[m], slacks.TINY
                         )
-                elif kind == slacks.BALL:
+                elif kind == slacks.KIND.ball:
                     after = theta[j] - middle[j]
                     slack[0] += slacks.ball_change(offset, after, radius, p)
             # The last move of the sweep is still missing in the slacks.
-            if kind == slacks.FACETS:
+            if kind == slacks.KIND.facets:
                 slacks.move_and_find_chord(
                     slack, columns[last], t, up[last], down[last]
                 )
         control.steps_done = 0
         copy_into(theta, draws[row])
-        # The energy is only needed for a draw, so it is not updated by moves.
+        # The energy is only reported with a draw, so moves do not update it.
         state.energy[0] = evaluate_energy(
             theta, plan.base, center, slope, ridge, slopes
         )
-        state.counts[chain.PROPOSALS] += num_moves
-        state.counts[chain.ACCEPTED] += num_moves
+        state.counts[chain.COUNT.proposals] += num_moves
+        state.counts[chain.COUNT.accepted] += num_moves
         stats[row] = 0.0
-        stats[row, chain.ENERGY], stats[row, chain.ACCEPTANCE] = state.energy[0], 1.0
+        stats[row, chain.STAT.energy], stats[row, chain.STAT.acceptance_rate] = (
+            state.energy[0],
+            1.0,
+        )
         if is_over and row + 1 < draws.shape[0]:
             return PAUSED, row + 1
     return OK, draws.shape[0]
@@ -236,12 +247,12 @@ def step(target, pieces, plan, state, rng):
     body, theta = plan.body, state.position
     slack, margins, slopes = split_memory(plan, state)
     dim, rates = theta.shape[0], margins
-    num_moves = dim - 1 if body.kind == slacks.PAIRS else dim
+    num_moves = dim - 1 if body.kind == slacks.KIND.pairs else dim
     i, j, last, t, begin, low, high = 0, -1, 0, 0.0, 0, 0.0, 0.0
     if stage == 0:
         state.memory[AGE] += 1.0
-        state.counts[chain.PROPOSALS] += num_moves
-        state.counts[chain.ACCEPTED] += num_moves
+        state.counts[chain.COUNT.proposals] += num_moves
+        state.counts[chain.COUNT.accepted] += num_moves
     else:
         begin, last, t = paused.turn, paused.last, paused.move
     for turn in range(begin, num_moves):
@@ -254,16 +265,16 @@ def step(target, pieces, plan, state, rng):
         i = turn
         if is_on_line:
             i, j, low, high = paused.i, paused.j, paused.low, paused.high
-        elif body.kind == slacks.PAIRS:
+        elif body.kind == slacks.KIND.pairs:
             i, j = two_coordinates(dim, rng)
             low, high = -theta[i], theta[j]
-        elif body.kind == slacks.FACETS:
+        elif body.kind == slacks.KIND.facets:
             low, high = slacks.move_and_find_chord(
                 slack, body.columns[last], t, body.up[i], body.down[i]
             )
             low, high = slacks.with_infinity(low), slacks.with_infinity(high)
             last = i
-        elif body.kind == slacks.CHORD:
+        elif body.kind == slacks.KIND.chord:
             low, high = coordinate_moves.find_domain_chord(target, plan, state, i)
         else:
             low, high = slacks.find_chord(body, theta, slack, i)
@@ -273,7 +284,7 @@ def step(target, pieces, plan, state, rng):
             if low == high:
                 continue
             return FUNCTION_FAILED
-        if plan.conditional == QUADRATIC:
+        if plan.conditional == DENSITY.quadratic:
             t = coordinate_moves.quadratic_move(
                 plan, theta, slopes, i, j, low, high, rng
             )
@@ -289,30 +300,33 @@ def step(target, pieces, plan, state, rng):
                 paused.i, paused.j, paused.low, paused.high = i, j, low, high
             if code != OK:
                 return code
-        # Rounding may make the move shorter, and all updates use that move.
+        # Rounding may make the move shorter. All updates use the shorter move, because
+        # margins and slacks must belong to the position.
         applied = t
-        if body.kind == slacks.PAIRS:
+        if body.kind == slacks.KIND.pairs:
             theta[i], theta[j] = theta[i] + t, theta[j] - t
-        elif body.kind == slacks.CHORD:
+        elif body.kind == slacks.KIND.chord:
             applied = line.move_inside(target, pieces, state, t)
         else:
             applied = slacks.apply_move(body, theta, slack, i, t)
-        if plan.conditional != QUADRATIC:
+        if plan.conditional != DENSITY.quadratic:
             coordinate_moves.shift(
                 plan.columns, margins, rates, applied, state.workspace.changed
             )
+        # `quadratic_move` has added t times the row already.
         elif applied != t:
             add_row(slopes, plan.hessian, i, applied - t)
     control.stage = 0
-    if body.kind == slacks.FACETS:
+    # The last move of the sweep is still missing in the slacks of dense facets.
+    if body.kind == slacks.KIND.facets:
         slacks.subtract_column(body, slack, last, t)
-    if plan.conditional == QUADRATIC:
+    if plan.conditional == DENSITY.quadratic:
         state.energy[0] = evaluate_energy(
             theta, plan.base, plan.center, plan.slope, plan.ridge, slopes
         )
     else:
-        state.counts[chain.VALUES] += 1
-        state.counts[chain.RECORDS] += target.data.num_records
+        state.counts[chain.COUNT.values] += 1
+        state.counts[chain.COUNT.records] += target.data.num_records
         state.energy[0] = line.energy_at(target, pieces, margins, theta, state.work)
     return OK if state.energy[0] == state.energy[0] else FUNCTION_FAILED
 
@@ -332,15 +346,14 @@ def init(target: Gibbs, plan: CoordinatePlan, position: Array) -> ChainState:
             np.empty(count, dtype=np.int64), *np.empty((3, count))
         ),
         hull=np.empty(HULL_SHAPE),
+        paused_draw=np.zeros(1, line.PausedDraw),
         ends=np.empty(2),
-        kinks=np.empty((3, MAX_KINKED_RECORDS + 1)),
+        breakpoints=np.empty((3, MAX_PIECEWISE_RECORDS + 1)),
         sweep=np.zeros(1, PausedSweep),
     )
     size = 1 + plan.num_slacks + plan.num_margins + plan.num_slopes
     memory = np.full(size, -1.0)  # a negative age marks it as empty
-    return new_state(
-        target, position, memory=memory, rows=NUM_ROWS, workspace=workspace
-    )
+    return new_state(target, position, memory=memory, rows=3, workspace=workspace)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,7 +387,10 @@ class CoordinateHitAndRun(Sampler):
         gaussian = fit(target)
         plan = make_plan(target, gaussian)
         kinds = ("quadratic", "piecewise quadratic", "convex")
-        is_flat = plan.conditional == QUADRATIC and plan.body.kind != slacks.CHORD
+        is_flat = (
+            plan.conditional == DENSITY.quadratic
+            and plan.body.kind != slacks.KIND.chord
+        )
         return PreparedChain(
             target=target,
             plan=plan,

@@ -3,8 +3,12 @@
 
 A move is along e_i (then j = -1), or along e_i - e_j on the simplex. It changes the
 margins of the records whose features are not zero there, so features are stored by
-columns. The derivative of a margin along the move is its *rate*. A loss that is not
-differentiable at one point has a *kink* there.
+columns. The derivative of a margin along the move is its *rate*. The energy as a
+function of the length t of the move is minus the log of the *conditional density*.
+
+The derivative of a hinge, absolute or quantile loss jumps at one margin. The length t
+at which a record gets there is a *breakpoint*. Between breakpoints the energy along the
+move is quadratic, so sorted breakpoints give an exact draw.
 """
 
 from typing import NamedTuple
@@ -17,8 +21,8 @@ from dpsample.core.jit import Pointer, kernel
 from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
 from dpsample.problem.records import Data, curvature_matrix
 from dpsample.regularizers import SchattenSquared, SquaredNorm
-from dpsample.samplers.chain import GRADIENTS, RECORDS
-from dpsample.samplers.coordinate.slacks import BALL, CoordinateBody, make_body
+from dpsample.samplers.chain import COUNT
+from dpsample.samplers.coordinate.slacks import KIND, CoordinateBody, make_body
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.log_concave import (
@@ -26,17 +30,23 @@ from dpsample.samplers.univariate.log_concave import (
     draw_quadratic,
     sort_pairs,
 )
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Kinds of conditional densities: truncated Gaussians, piecewise ones, and others.
-QUADRATIC, KINKED, SMOOTH = range(3)
-# Maximum numbers of records on the line, and of kinks inside the chord, with which
-# sorting the kinks is faster than adaptive rejection.
-MAX_KINKED_RECORDS = 128
-MAX_KINKS = 20
-# Rows of the scratch memory, as in `line`.
-_, DIRECTION, _, NUM_ROWS = range(4)
+
+class DensityKind(NamedTuple):
+    """Kinds of conditional densities on a line."""
+
+    quadratic: int = 0  # truncated Gaussian
+    non_smooth: int = 1  # Gaussian or exponential between breakpoints
+    smooth: int = 2  # any other log-concave density
+
+
+DENSITY = DensityKind()
+# Maximum numbers of records that a move changes, and of breakpoints inside the chord,
+# with which sorting the breakpoints is faster than adaptive rejection.
+MAX_PIECEWISE_RECORDS = 128
+MAX_BREAKPOINTS = 20
 
 
 class Columns(NamedTuple):
@@ -148,7 +158,7 @@ class CoordinatePlan(NamedTuple):
     slope: Array  # (dim,): gradient
     ridge: float
     hessian: Array  # (dim, dim) or (0, 0)
-    # Derivative of a loss below its kink at u = y, for y > 0 and others, and its jump.
+    # Derivative of a loss for u < y, if y > 0 and otherwise, and its jump at u = y.
     left_positive: float
     left_negative: float
     jump: float
@@ -158,7 +168,7 @@ class CoordinatePlan(NamedTuple):
 # A sweep that is paused between two moves, or while it draws on a line.
 PausedSweep = record_dtype(
     turn=int,  # the next move
-    last=int,  # coordinate whose move the slacks of FACETS lack
+    last=int,  # coordinate whose move the slacks of a dense polytope lack
     move=float,  # that move
     i=int,  # move of the line
     j=int,
@@ -172,9 +182,11 @@ class CoordinateWork(NamedTuple):
     """Memory of a chain in addition to its state."""
 
     changed: ChangedRecords
-    hull: Array  # for draws on a line
+    hull: Array  # `HULL_SHAPE`: tangents of V, for draws on a line
+    paused_draw: RecordArray  # one record of `line.PausedDraw`
     ends: Array  # (2,): chord of the domain
-    kinks: Array  # (3, MAX_KINKED_RECORDS + 1): positions, jumps, and scratch
+    # (3, MAX_PIECEWISE_RECORDS + 1): positions and jumps of breakpoints, and scratch
+    breakpoints: Array
     sweep: RecordArray  # one record of `PausedSweep`
 
 
@@ -219,11 +231,11 @@ def regularizer_line(target, theta, i, j):
 
 
 @kernel(counts_references=False)
-def collect_kinks(plan, weight, margins, rates, response, low, high, out):
-    """Write the kinks inside the chord to ``out``.
+def collect_breakpoints(plan, weight, margins, rates, response, low, high, out):
+    """Write the breakpoints inside the chord, and their jumps, to rows of ``out``.
 
-    Return their number, -1 if there are more than `MAX_KINKS`, and the derivative at
-    the chord's low end. ``weight`` is k / n.
+    Return their number, -1 if there are more than `MAX_BREAKPOINTS`, and the derivative
+    at the chord's low end. ``weight`` is k / n.
     """
     count, slope = 0, 0.0
     for m in range(margins.shape[0]):
@@ -231,16 +243,16 @@ def collect_kinks(plan, weight, margins, rates, response, low, high, out):
         if rate != 0.0:
             left = plan.left_positive if response[m] > 0.0 else plan.left_negative
             rise = weight * plan.jump * abs(rate)
-            # Along a falling margin the loss is passed from above its kink.
+            # A falling margin comes from u > y, where the derivative has jumped.
             slope += weight * rate * (left if rate > 0.0 else left + plan.jump)
-            kink = (response[m] - margins[m]) / rate
-            # A kink before the chord has already raised the derivative.
-            if kink <= low:
+            breakpoint = (response[m] - margins[m]) / rate
+            # A breakpoint before the chord has already raised the derivative.
+            if breakpoint <= low:
                 slope += rise
-            elif kink < high:
-                if count == MAX_KINKS:
+            elif breakpoint < high:
+                if count == MAX_BREAKPOINTS:
                     return -1, slope
-                out[0, count], out[1, count] = kink, rise
+                out[0, count], out[1, count] = breakpoint, rise
                 count += 1
     return count, slope
 
@@ -261,7 +273,7 @@ def guess_along(plan, theta, i, j):
 @kernel(counts_references=False)
 def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     """Draw along the move from the margins. Return a code, t and the rates."""
-    theta, direction = state.position, state.scratch[DIRECTION]
+    theta, direction = state.position, state.vectors[line.ROW.direction]
     y, changed = target.data.response, state.workspace.changed
     margins_here, rates, responses = select(plan.columns, y, margins, i, j, changed)
     slope = curvature = 0.0
@@ -272,10 +284,13 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
         direction[i] = 1.0
         if j >= 0:
             direction[j] = -1.0
-    if plan.conditional == KINKED and margins_here.shape[0] <= MAX_KINKED_RECORDS:
-        out = state.workspace.kinks
+    if (
+        plan.conditional == DENSITY.non_smooth
+        and margins_here.shape[0] <= MAX_PIECEWISE_RECORDS
+    ):
+        out = state.workspace.breakpoints
         weight = target.k / target.data.num_records
-        count, first = collect_kinks(
+        count, first = collect_breakpoints(
             plan, weight, margins_here, rates, responses, low, high, out
         )
         if count >= 0:
@@ -292,22 +307,25 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     )
     guess, width = guess_along(plan, theta, i, j)
     # The first tangents are 1.3 standard deviations from the guessed mode.
-    hull, control = state.workspace.hull, state.work.control[0]
+    hull, paused = state.workspace.hull, state.workspace.paused_draw[0]
+    control = state.work.control[0]
     code, t, _, evaluations = line.draw_on_line(
-        (pieces, path), rng, hull, low, high, guess, 1.3 * width, control
+        (pieces, path), rng, hull, paused, low, high, guess, 1.3 * width, control
     )
-    state.counts[GRADIENTS] += evaluations
-    state.counts[RECORDS] += evaluations * margins_here.shape[0]
+    state.counts[COUNT.gradients] += evaluations
+    state.counts[COUNT.records] += evaluations * margins_here.shape[0]
     return code, t, rates
 
 
 @kernel(counts_references=False)
 def find_domain_chord(target, plan, state, i):
     """Return the chord of any domain along coordinate i, and write the direction."""
-    direction = state.scratch[DIRECTION]
+    direction = state.vectors[line.ROW.direction]
     direction[:] = 0.0
     direction[i] = 1.0
-    gibbs.chord(target, plan.chord, state.position, direction, state.workspace.ends)
+    gibbs_target.chord(
+        target, plan.chord, state.position, direction, state.workspace.ends
+    )
     return state.workspace.ends[0], state.workspace.ends[1]
 
 
@@ -321,10 +339,14 @@ def conditional_kind(target: Gibbs) -> int:
     """Return the kind of the conditional densities."""
     loss = target.problem.loss
     if not (has_quadratic_regularizer(target) or target.mu == 0.0):
-        return SMOOTH
+        return DENSITY.smooth
     if isinstance(loss, Linear | Squared):
-        return QUADRATIC
-    return KINKED if isinstance(loss, Hinge | Absolute | Quantile) else SMOOTH
+        return DENSITY.quadratic
+    return (
+        DENSITY.non_smooth
+        if isinstance(loss, Hinge | Absolute | Quantile)
+        else DENSITY.smooth
+    )
 
 
 def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
@@ -332,7 +354,7 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
     data, loss = target.data, target.problem.loss
     dim, center = target.dim, gaussian.center
     conditional = conditional_kind(target)
-    is_quadratic = conditional == QUADRATIC
+    is_quadratic = conditional == DENSITY.quadratic
     stddevs = np.sqrt((gaussian.factor**2).sum(axis=1))
     body = make_body(target, center, stddevs)
     ridge, hessian = 0.0, np.empty((0, 0))
@@ -343,9 +365,9 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
         hessian = np.ascontiguousarray(hessian + ridge * np.eye(dim))
     left = np.zeros(2)
     jump = 0.0
-    if conditional == KINKED:
-        # The derivative is constant on each side of the kink at u = y, and the same for
-        # labels of one sign.
+    if conditional == DENSITY.non_smooth:
+        # The derivative is constant on each side of u = y, and the same for labels of
+        # one sign, so that two labels represent all.
         labels = np.array([1.0, -1.0])
         left = loss.slope(labels - 1.0, labels)
         jump = float((loss.slope(labels + 1.0, labels) - left)[0])
@@ -354,7 +376,7 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
         columns=make_columns(data, is_needed=not is_quadratic),
         conditional=conditional,
         is_quadratic=int(has_quadratic_regularizer(target) or target.mu == 0.0),
-        num_slacks=1 if body.kind == BALL else len(body.limits),
+        num_slacks=1 if body.kind == KIND.ball else len(body.limits),
         num_margins=0 if is_quadratic else data.num_records,
         num_slopes=len(hessian),
         center=center,
@@ -366,5 +388,5 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
         left_positive=float(left[0]),
         left_negative=float(left[1]),
         jump=jump,
-        chord=gibbs.chord_of(target),
+        chord=gibbs_target.chord_of(target),
     )

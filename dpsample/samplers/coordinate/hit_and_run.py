@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, RecordArray
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
 from dpsample.numerics.vectors import multiply
@@ -33,14 +33,31 @@ from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.line import HULL_SHAPE
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
-# Rows of the scratch memory, of which `line` uses the second and third: the direction
-# and a point on the line.
-NOISE, DIRECTION, LINE_POINT, WHITE, OFFSET, NUM_ROWS = range(6)
-# Positions in a chain's memory: steps since the margins were computed, and the margins.
-AGE, MARGINS = range(2)
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors. `line` reads direction and point."""
+
+    noise: int = 0
+    direction: int = 1
+    point: int = 2
+    white: int = 3
+    offset: int = 4
+
+
+ROW = VectorRow()
+
+
+class MemoryPosition(NamedTuple):
+    """Positions in a chain's memory."""
+
+    age: int = 0  # steps since the margins were computed
+    margins: int = 1  # first of the margins, one for each record
+
+
+MEMORY = MemoryPosition()
 
 
 @by_address
@@ -61,14 +78,15 @@ class LineWork(NamedTuple):
 
     rates: Array  # (num_records,): derivatives of the margins along the direction
     hull: Array  # `HULL_SHAPE`: tangents of V, for draws on a line
+    paused_draw: RecordArray  # one record of `line.PausedDraw`
     ends: Array  # (2,): chord of the domain
 
 
 @kernel(counts_references=False)
 def choose_direction(plan, state, rng):
     """Write the direction L xi."""
-    noise = state.scratch[NOISE][: plan.factor.shape[1]]
-    direction = state.scratch[DIRECTION]
+    noise = state.vectors[ROW.noise][: plan.factor.shape[1]]
+    direction = state.vectors[ROW.direction]
     fill_with_normals(rng, noise)
     multiply(plan.factor, noise, direction)
     # Rounding errors of the sum would add up, and lead out of the simplex.
@@ -82,10 +100,10 @@ def synchronize(target, state):
 
     A new state has a negative age.
     """
-    if not 0.0 <= state.memory[AGE] < 1000.0:
-        line.margins_at(target.data, state.position, state.memory[MARGINS:])
-        state.memory[AGE] = 0.0
-    state.memory[AGE] += 1.0
+    if not 0.0 <= state.memory[MEMORY.age] < 1000.0:
+        line.margins_at(target.data, state.position, state.memory[MEMORY.margins :])
+        state.memory[MEMORY.age] = 0.0
+    state.memory[MEMORY.age] += 1.0
 
 
 def step(target, pieces, plan, state, rng):
@@ -99,9 +117,9 @@ def step(target, pieces, plan, state, rng):
     if is_new:
         synchronize(target, state)
         choose_direction(plan, state, rng)
-        line.rates_of(target.data, state.scratch[DIRECTION], state.workspace.rates)
-    theta, direction = state.position, state.scratch[DIRECTION]
-    margins = state.memory[MARGINS:]
+        line.rates_of(target.data, state.vectors[ROW.direction], state.workspace.rates)
+    theta, direction = state.position, state.vectors[ROW.direction]
+    margins = state.memory[MEMORY.margins :]
     # Constant, slope and curvature of a quadratic regularizer along the line.
     penalty = (0.0, 0.0, 0.0)
     if plan.is_quadratic == 1:
@@ -110,29 +128,30 @@ def step(target, pieces, plan, state, rng):
     path = line.line_of(
         target, state, margins, rates, response, plan.is_quadratic, penalty
     )
-    gibbs.chord(target, plan.chord, theta, direction, state.workspace.ends)
+    gibbs_target.chord(target, plan.chord, theta, direction, state.workspace.ends)
     low, high = state.workspace.ends
     if not low <= high:  # NaN if the domain's function failed
         return FUNCTION_FAILED
     if is_new:  # every step is accepted
-        state.counts[chain.PROPOSALS] += 1
-        state.counts[chain.ACCEPTED] += 1
+        state.counts[chain.COUNT.proposals] += 1
+        state.counts[chain.COUNT.accepted] += 1
     # In a corner the chord may be a point, and the chain stays.
     if low == high:
         return OK
-    white = state.scratch[WHITE][: plan.whiten.shape[0]]
-    offset, center = state.scratch[OFFSET], plan.center
+    white = state.vectors[ROW.white][: plan.whiten.shape[0]]
+    offset, center = state.vectors[ROW.offset], plan.center
     guess, width = line.guess_along(
         plan.whiten, center, theta, direction, white, offset
     )
-    # The first tangents are 1.3 standard deviations from the guessed mode.
-    hull, width = state.workspace.hull, 1.3 * width
+    # The first tangents touch at 1.3 standard deviations from the guessed mode, where
+    # two tangents are a good envelope of a Gaussian.
+    hull, paused = state.workspace.hull, state.workspace.paused_draw[0]
     code, t, value, evaluations = line.draw_on_line(
-        (pieces, path), rng, hull, low, high, guess, width, control
+        (pieces, path), rng, hull, paused, low, high, guess, 1.3 * width, control
     )
     # An evaluation gives value and slope, and reads all records.
-    state.counts[chain.GRADIENTS] += evaluations
-    state.counts[chain.RECORDS] += evaluations * target.data.num_records
+    state.counts[chain.COUNT.gradients] += evaluations
+    state.counts[chain.COUNT.records] += evaluations * target.data.num_records
     if code != OK:
         return code
     # The move is a little shorter than t if rounding errors would leave the domain.
@@ -151,14 +170,14 @@ run = compile_run(step)
 
 def make_plan(target: Gibbs, gaussian: GaussianFit) -> HitAndRunPlan:
     """Return the plan of a target with a Gaussian fit."""
-    is_zero_sum = target.problem.domain.affine_dim(target.dim) < target.dim
+    is_zero_sum = target.domain.affine_dim(target.dim) < target.dim
     return HitAndRunPlan(
         center=gaussian.center,
         factor=gaussian.factor,
         whiten=gaussian.whiten,
         is_zero_sum=int(is_zero_sum),
         is_quadratic=int(has_quadratic_regularizer(target)),
-        chord=gibbs.chord_of(target),
+        chord=gibbs_target.chord_of(target),
     )
 
 
@@ -166,10 +185,15 @@ def init(target: Gibbs, plan: HitAndRunPlan, position: Array) -> ChainState:
     """Return a new state at a position. The first step fills the margins."""
     del plan
     num_records = target.problem.num_records
-    workspace = LineWork(np.empty(num_records), np.empty(HULL_SHAPE), np.empty(2))
-    memory = np.full(MARGINS + num_records, -1.0)
+    workspace = LineWork(
+        rates=np.empty(num_records),
+        hull=np.empty(HULL_SHAPE),
+        paused_draw=np.zeros(1, line.PausedDraw),
+        ends=np.empty(2),
+    )
+    memory = np.full(MEMORY.margins + num_records, -1.0)
     return new_state(
-        target, position, memory=memory, rows=NUM_ROWS, workspace=workspace
+        target, position, memory=memory, rows=len(ROW), workspace=workspace
     )
 
 

@@ -1,12 +1,14 @@
 # mypy: allow-untyped-defs
 """Chords of a domain along coordinates, from slacks that are kept up to date.
 
-A coordinate changes the slacks b - A theta of a polytope by a multiple of a column of
-A, and the norm of a ball by one term. So a chord costs the nonzeros of one column, or
-nothing. The vector ``slacks`` holds the slacks of a polytope, or the p-th power of the
-norm for a ball. Rounding errors of moves add up in it, so polytopes and balls are
-shrunk by `MARGIN`, and draws never leave the domain itself. Where shrinking would
-change the distribution, chords come from the domain instead.
+The *chord* is the interval of t for which theta + t e_j is in the domain. A change of
+one coordinate changes the slacks b - A theta of a polytope by a multiple of a column of
+A, and the p-th power of a ball's norm by one term. So a chord costs the nonzeros of one
+column, or nothing. The vector ``slacks`` holds the slacks of a polytope, or for a ball
+one number, the sum of |theta_j - center_j|^p in units of radius^p. Rounding errors of
+moves add up in it, so polytopes and balls are shrunk by `MARGIN`, and draws never leave
+the domain itself. Where shrinking would change the distribution, chords come from the
+domain instead.
 """
 
 from typing import NamedTuple
@@ -19,13 +21,25 @@ from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.gaussian_fit import rough_mode
 from dpsample.targets.gibbs import Gibbs
 
-# Kinds of domains. PAIRS is the simplex, where moves change two coordinates, and CHORD
-# a domain whose chords are computed from the position.
-FREE, BOX, BALL, FACETS, SPARSE_FACETS, PAIRS, CHORD = range(7)
-# Relative width by which polytopes and balls are shrunk.
+
+class DomainKind(NamedTuple):
+    """Kinds of domains."""
+
+    free: int = 0  # the whole space
+    box: int = 1
+    ball: int = 2
+    facets: int = 3  # a polytope
+    sparse_facets: int = 4  # a polytope whose normals are sparse
+    pairs: int = 5  # a simplex, where a move changes two coordinates
+    chord: int = 6  # chords are computed from the position
+
+
+KIND = DomainKind()
+# Relative width by which polytopes and balls are shrunk. It is larger than the sum of
+# rounding errors that is usual after 1000 sweeps.
 MARGIN = 1e-12
-# Slacks are at least TINY, so that the product with HUGE, which stands for the inverse
-# of an entry that does not limit the move, is larger than any chord.
+# HUGE stands for the inverse of an entry of A that does not limit the move. Slacks are
+# at least TINY, so that the product of both is larger than any chord.
 TINY = 1e-200
 HUGE = 1e300
 
@@ -59,11 +73,11 @@ def norm_term(offset, p):
 @kernel(counts_references=False)
 def refresh(body, theta, slacks):
     """Compute the slacks, or the p-th power of the norm, from the position."""
-    if body.kind == BALL:
+    if body.kind == KIND.ball:
         slacks[0] = 0.0
         for j in range(theta.shape[0]):
             slacks[0] += norm_term((theta[j] - body.center[j]) / body.radius, body.p)
-    elif body.kind == FACETS or body.kind == SPARSE_FACETS:
+    elif body.kind == KIND.facets or body.kind == KIND.sparse_facets:
         copy_into(body.limits, slacks)
         for j in range(theta.shape[0]):
             subtract_column(body, slacks, j, theta[j])
@@ -74,10 +88,10 @@ def refresh(body, theta, slacks):
 @kernel(counts_references=False)
 def subtract_column(body, slacks, j, t):
     """Subtract t times column j from the slacks, which may become negative."""
-    if body.kind == FACETS:
+    if body.kind == KIND.facets:
         for i in range(slacks.shape[0]):
             slacks[i] -= t * body.columns[j, i]
-    elif body.kind == SPARSE_FACETS:
+    elif body.kind == KIND.sparse_facets:
         for m in range(body.starts[j], body.starts[j + 1]):
             slacks[body.rows[m]] -= t * body.values[m]
 
@@ -86,8 +100,10 @@ def subtract_column(body, slacks, j, t):
 def move_and_find_chord(slacks, column, t, up, down):
     """Subtract t times a column. Return the chord along the next coordinate.
 
-    Positive floating-point numbers are ordered as the integers of the same bits, whose
-    minimum compiles to vector instructions.
+    ``up`` and ``down`` are rows of the body. A chord end is the smallest product of a
+    slack and its inverse entry. Positive floating-point numbers have the same order as
+    the integers with the same bits. Their minimum compiles to vector instructions,
+    whereas a minimum of floats must treat NaN apart.
     """
     infinity = np.int64(0x7FF0000000000000)  # bits of the infinite number
     high, low = infinity, infinity
@@ -137,18 +153,19 @@ def find_facet_chord(slacks, rows, values, first, last):
 def find_chord(body, theta, slacks, j):
     """Return the chord along coordinate j.
 
-    FACETS, PAIRS and CHORD have functions of their own.
+    `facets`, `pairs` and `chord` have functions of their own.
     """
     low, high = body.lower[j] - theta[j], body.upper[j] - theta[j]
-    if body.kind == BALL:
+    if body.kind == KIND.ball:
         offset = theta[j] - body.center[j]
         reach = ball_reach(slacks[0], offset, body.radius, body.p)
         low, high = -reach - offset, reach - offset
-    elif body.kind == SPARSE_FACETS:
+    elif body.kind == KIND.sparse_facets:
         low, high = find_facet_chord(
             slacks, body.rows, body.values, body.starts[j], body.starts[j + 1]
         )
-    # The present position is on its chord, whatever rounding has done.
+    # Rounding may put both ends on one side of the position, which is always on its
+    # chord.
     return min(low, 0.0), max(high, 0.0)
 
 
@@ -162,7 +179,7 @@ def ball_change(before, after, radius, p):
 def apply_move(body, theta, slacks, j, t):
     """Move coordinate j by t, or less if rounding leads out of a box. Return the move.
 
-    Slacks are updated, except for FACETS.
+    Slacks are updated, except for `facets`.
     """
     before, start = theta[j] - body.center[j], theta[j]
     end = theta[j] + t
@@ -170,10 +187,10 @@ def apply_move(body, theta, slacks, j, t):
     # A clipped move is shorter.
     if theta[j] != end:
         t = theta[j] - start
-    if body.kind == BALL:
+    if body.kind == KIND.ball:
         after = theta[j] - body.center[j]
         slacks[0] += ball_change(before, after, body.radius, body.p)
-    elif body.kind == SPARSE_FACETS:
+    elif body.kind == KIND.sparse_facets:
         for m in range(body.starts[j], body.starts[j + 1]):
             i = body.rows[m]
             slacks[i] = max(slacks[i] - t * body.values[m], TINY)
@@ -197,10 +214,10 @@ def make_body(target: Gibbs, center: Array, stddevs: Array) -> CoordinateBody:
 
     Center and standard deviations only set a scale.
     """
-    domain, dim = target.problem.domain, target.dim
+    domain, dim = target.domain, target.dim
     no_matrix, no_indices = np.empty((0, 0)), np.empty(0, dtype=np.int64)
     body = CoordinateBody(
-        kind=CHORD,
+        kind=KIND.chord,
         lower=np.full(dim, -np.inf),
         upper=np.full(dim, np.inf),
         center=np.zeros(dim),
@@ -216,33 +233,37 @@ def make_body(target: Gibbs, center: Array, stddevs: Array) -> CoordinateBody:
     )
     numbers = domain.body(dim)
     if domain.is_whole_space:
-        return body._replace(kind=FREE)
+        return body._replace(kind=KIND.free)
     if domain.is_simplex:
-        return body._replace(kind=PAIRS)
+        return body._replace(kind=KIND.pairs)
     if domain.is_box and domain.lp_exponent is None:
-        return body._replace(kind=BOX, lower=numbers.lower, upper=numbers.upper)
+        return body._replace(kind=KIND.box, lower=numbers.lower, upper=numbers.upper)
     if domain.is_polytope:
         return _with_facets(body, target, center, stddevs)
     if domain.lp_exponent is not None or domain.is_euclidean_ball:
         middle = numbers.center
-        # Far from the origin rounding errors of offsets are larger than the margin.
+        # If the ball is far from the origin, rounding errors of the coordinates, 2^-50
+        # of their size, are larger than the margin.
         is_remote = 2.0**-50 * np.abs(middle).max() > MARGIN * numbers.radius
         if is_remote or not _may_shrink(target, [(middle, MARGIN)]):
             return body
         radius = numbers.radius * (1.0 - MARGIN)
         if np.isinf(numbers.p):
-            return body._replace(kind=BOX, lower=middle - radius, upper=middle + radius)
-        return body._replace(kind=BALL, center=middle, radius=radius, p=numbers.p)
+            return body._replace(
+                kind=KIND.box, lower=middle - radius, upper=middle + radius
+            )
+        return body._replace(kind=KIND.ball, center=middle, radius=radius, p=numbers.p)
     return body
 
 
 def _with_facets(
     body: CoordinateBody, target: Gibbs, center: Array, stddevs: Array
 ) -> CoordinateBody:
-    domain = target.problem.domain
+    domain = target.domain
     numbers = domain.body(target.dim)
     rows, limits = numbers.matrix, numbers.bounds
-    # On an unbounded domain coordinates are within 100 standard deviations.
+    # The errors of A theta grow with the largest coordinate. On an unbounded domain
+    # that is one within 100 standard deviations of the center.
     reach = np.abs(center) + 100.0 * stddevs
     if domain.is_bounded:
         eye = np.eye(len(center))
@@ -261,7 +282,7 @@ def _with_facets(
     if np.mean(rows != 0.0) <= 0.3:
         coordinate, facet = np.nonzero(columns)
         return body._replace(
-            kind=SPARSE_FACETS,
+            kind=KIND.sparse_facets,
             starts=np.searchsorted(coordinate, np.arange(len(center) + 1)).astype(
                 np.int64
             ),
@@ -272,4 +293,6 @@ def _with_facets(
     with np.errstate(divide="ignore"):
         up = np.where(columns > 0.0, 1.0 / columns, HUGE)
         down = np.where(columns < 0.0, -1.0 / columns, HUGE)
-    return body._replace(kind=FACETS, columns=columns, up=up, down=down, limits=limits)
+    return body._replace(
+        kind=KIND.facets, columns=columns, up=up, down=down, limits=limits
+    )

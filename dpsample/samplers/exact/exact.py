@@ -22,8 +22,8 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import Regularizer
 from dpsample.samplers.chain import (
-    ACCEPTED,
-    PROPOSALS,
+    COUNT,
+    ROW,
     PreparedChain,
     compile_run,
     fill_with_normals,
@@ -39,18 +39,29 @@ from dpsample.samplers.proximal.ball_gaussian import (
     tilted_in_ball,
 )
 from dpsample.samplers.sampler import Exactness, Sampler
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
-# Largest dimension of the domain's affine hull in which cells are used.
+# Largest dimension of the domain's affine hull in which cells are used. The number of
+# cells grows exponentially with it.
 MAX_DIM = 3
-# Kinds of quadratic energies: Gaussians in the whole space, whose covariance is a
-# multiple of I or any matrix, in a box and in a ball. Then energies without curvature.
-WHOLE, CORRELATED, IN_BOX, IN_BALL, TILTED_BOX, UNIFORM_BALL, TILTED_BALL = range(7)
-# Draws that rounding errors may put outside, one after the other.
+
+
+class EnergyKind(NamedTuple):
+    """Kinds of quadratic energies, and of energies without curvature."""
+
+    whole: int = 0  # whole space, covariance a multiple of I
+    correlated: int = 1  # whole space, any covariance
+    in_box: int = 2  # Gaussian in a box
+    in_ball: int = 3  # Gaussian in a ball
+    tilted_box: int = 4  # linear energy in a box
+    uniform_ball: int = 5  # constant energy in a ball
+    tilted_ball: int = 6  # linear energy in a ball
+
+
+KIND = EnergyKind()
+# Maximum number of draws, one after the other, that rounding errors may put outside.
 MAX_PROPOSALS = 1000
-# Rows of the scratch memory.
-NOISE, PROPOSAL = range(2)
 UNSUPPORTED = (
     f"Exact draws need dimension <= {MAX_DIM}, or a quadratic energy on the whole "
     "space, a box or a Euclidean ball: use dps.samplers.Proximal."
@@ -83,7 +94,7 @@ class Exact(Sampler):
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Return whether the target is of a supported kind, and if not, why."""
-        rank = target.problem.domain.affine_dim(target.dim)
+        rank = target.domain.affine_dim(target.dim)
         if rank <= MAX_DIM or quadratic(target) is not None:
             return True, ""
         return False, UNSUPPORTED
@@ -95,7 +106,7 @@ class Exact(Sampler):
         chain = partial(PreparedChain, target=target, init_fn=init, num_warmup=0)
         plan = quadratic(target)
         if plan is not None:
-            start = target.problem.domain.interior_point(target.dim)
+            start = target.domain.interior_point(target.dim)
             return chain(plan=plan, run=run, start=start)
         shape = fit(target)
         cells = grid_cells.build(target, shape)
@@ -119,7 +130,7 @@ class Quadratic(NamedTuple):
     slope: Array  # (dim,)
     mean: Array  # (dim,): point of gradient 0, or lowest point of a tilted ball
     deviations: Array  # (dim,)
-    factor: Array  # (dim, dim): factor of the covariance of CORRELATED, or (0, 0)
+    factor: Array  # (dim, dim): factor of the covariance if it is correlated, or (0, 0)
     lower: Array
     upper: Array
     middle: Array  # (dim,): center of the ball
@@ -131,27 +142,31 @@ class Quadratic(NamedTuple):
 def draw(plan, rng, noise, out):
     """Fill out with one draw, or with NaN if that fails."""
     dim = out.shape[0]
-    if plan.kind == IN_BOX:
+    if plan.kind == KIND.in_box:
         gaussian_in_box(rng, plan.mean, plan.deviations, plan.lower, plan.upper, out)
-    elif plan.kind == IN_BALL:
+    elif plan.kind == KIND.in_ball:
         deviation = plan.deviations[0]
         gaussian_in_ball(rng, plan.mean, deviation, plan.middle, plan.radius, out)
-    elif plan.kind == TILTED_BOX:
+    elif plan.kind == KIND.tilted_box:
         for j in range(dim):
             low, high = plan.lower[j], plan.upper[j]
             out[j] = grid_cells.draw_along(rng, plan.slope[j], low, high)
-    elif plan.kind == TILTED_BALL:
+    elif plan.kind == KIND.tilted_ball:
         tilted_in_ball(rng, plan.tilt, plan.mean, plan.middle, plan.radius, out)
-    elif plan.kind == UNIFORM_BALL:
+    elif plan.kind == KIND.uniform_ball:
         uniform_in_ball(rng, out)
         for j in range(dim):
             out[j] = plan.middle[j] + plan.radius * out[j]
     else:
         fill_with_normals(rng, noise)
-        if plan.kind == CORRELATED:
+        if plan.kind == KIND.correlated:
             multiply(plan.factor, noise, out)
         for j in range(dim):
-            move = out[j] if plan.kind == CORRELATED else plan.deviations[j] * noise[j]
+            move = (
+                out[j]
+                if plan.kind == KIND.correlated
+                else plan.deviations[j] * noise[j]
+            )
             out[j] = plan.mean[j] + move
 
 
@@ -160,7 +175,7 @@ def energy(plan, noise, theta):
     """Return V at a draw, by the formula of `Quadratic`. No record is read."""
     total = plan.level
     for j in range(theta.shape[0]):
-        if plan.kind == CORRELATED:
+        if plan.kind == KIND.correlated:
             total += 0.5 * noise[j] * noise[j]
         else:
             move = theta[j] - plan.center[j]
@@ -170,20 +185,20 @@ def energy(plan, noise, theta):
 
 def step(target, pieces, plan, state, rng):
     """Draw independently, again if rounding errors put the draw outside the domain."""
-    noise, proposal = state.scratch[NOISE], state.scratch[PROPOSAL]
+    noise, proposal = state.vectors[ROW.noise], state.vectors[ROW.proposal]
     for _ in range(MAX_PROPOSALS):
         draw(plan, rng, noise, proposal)
-        state.counts[PROPOSALS] += 1
+        state.counts[COUNT.proposals] += 1
         value = energy(plan, noise, proposal)
         if np.isnan(value):
             return DRAW_FAILED
-        status = gibbs.inside(target, pieces, proposal, state.work)
+        status = gibbs_target.inside(target, pieces, proposal, state.work)
         if np.isnan(status):
             return FUNCTION_FAILED
         if status == 1.0:
             copy_into(proposal, state.position)
             state.energy[0] = value
-            state.counts[ACCEPTED] += 1
+            state.counts[COUNT.accepted] += 1
             return OK
     return EXHAUSTED
 
@@ -218,7 +233,7 @@ def _isotropic_plan(target: Gibbs) -> Quadratic | None:
     strength = target.k * target.mu * numbers.regularizer.scale
     slope = target.gradient(center)
     is_tilted = bool(slope.any())
-    domain, is_weighted = target.problem.domain, strength > 0.0
+    domain, is_weighted = target.domain, strength > 0.0
     kind = _kind(domain, target.dim, is_weighted=is_weighted, is_tilted=is_tilted)
     if kind is None:
         return None
@@ -226,7 +241,7 @@ def _isotropic_plan(target: Gibbs) -> Quadratic | None:
     mean, tilt = center, 0.0
     if strength > 0.0:
         mean = center - slope / strength
-    elif kind == TILTED_BALL:
+    elif kind == KIND.tilted_ball:
         # The slope is scaled first, because its squares may overflow.
         largest = float(np.abs(slope).max())
         size = float(np.linalg.norm(slope / largest))
@@ -254,14 +269,14 @@ def _kind(
 ) -> int | None:
     """Return the kind of the exact draw on the domain, or None without one."""
     if domain.is_whole_space:
-        return WHOLE
+        return KIND.whole
     is_interval = domain.lp_exponent is not None and dim == 1
     if domain.is_box or is_interval:
-        return IN_BOX if is_weighted else TILTED_BOX
+        return KIND.in_box if is_weighted else KIND.tilted_box
     if domain.is_euclidean_ball:
         if is_weighted:
-            return IN_BALL
-        return TILTED_BALL if is_tilted else UNIFORM_BALL
+            return KIND.in_ball
+        return KIND.tilted_ball if is_tilted else KIND.uniform_ball
     return None
 
 
@@ -277,7 +292,7 @@ def _correlated_gaussian(target: Gibbs) -> Quadratic:
         move = np.linalg.solve(root, target.gradient(mean))
         mean = mean - np.linalg.solve(root.T, move)
     return Quadratic(
-        kind=CORRELATED,
+        kind=KIND.correlated,
         level=target.energy(mean),
         strength=target.k * strength,
         center=mean,

@@ -36,7 +36,7 @@ from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Work
 from dpsample.samplers import chain, errors, gaussian_fit
 from dpsample.samplers.chain import (
-    ACCEPTED,
+    COUNT,
     ChainState,
     compile_run,
     displace,
@@ -44,15 +44,17 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import FUNCTION_FAILED, OK, UNCOVERED, raise_unless_ok
 from dpsample.samplers.gaussian_fit import GaussianFit
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # The outer box is larger by this share, and a cell is dropped with this margin, so that
 # rounding errors remove no point of the domain.
 SLACK = 1e-9
+# Maximum number of proposals of a draw.
 MAX_PROPOSALS = 100_000
-# By dimension: maximum number of cells, and expected share of rejections at which
-# splitting ends. This share is computed once in CHECK_INTERVAL splits.
+# Maximum number of cells, and the expected share of rejections at which splitting ends,
+# by dimension. A higher dimension needs more cells for the same share. The share is
+# computed only after each CHECK_INTERVAL splits, because it takes a sum over all cells.
 MAX_CELLS = {1: 200, 2: 1500, 3: 4000}
 TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}
 CHECK_INTERVAL = 50
@@ -61,14 +63,19 @@ SPLITTING = 1
 # A draw, and a build of cells, that a pause may interrupt.
 GridDraw = record_dtype(num_proposals=int)
 Build = record_dtype(next_cell=int)  # first one of the first cells that has no tangent
-# Rows of a chain's scratch memory.
-Z, PROPOSAL = range(2)
-# Limits of estimated curvatures, in units of the fit.
-MIN_CURVATURE = 0.3
-MAX_CURVATURE = 1e4
-# Smallest outward slope of a tangent on an unbounded cell, in units of the fit.
+
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors."""
+
+    z: int = 0  # the draw in coordinates of the fit
+    proposal: int = 1
+
+
+ROW = VectorRow()
+# Smallest outward slope of a tangent on an unbounded cell, in units of the fit. The
+# mass of such a cell would be infinite without one.
 MIN_OUTWARD_SLOPE = 0.3
-MAX_DOUBLINGS = 60
 
 
 def rotate_to_gradient(target: Gibbs, shape: GaussianFit) -> GaussianFit:
@@ -104,7 +111,7 @@ def align_with_parameters(target: Gibbs, shape: GaussianFit) -> GaussianFit:
 
 def first_cells(target: Gibbs, shape: GaussianFit) -> tuple[Array, Array]:
     """Return the outer box of the domain, possibly infinite, cut at the center."""
-    domain = target.problem.domain
+    domain = target.domain
     shift = shape.whiten @ shape.center
     upper = domain.support(shape.whiten) - shift
     lower = -domain.support(-shape.whiten) - shift
@@ -151,7 +158,10 @@ def propose(plan, rng, z):
 
 def step(target, pieces, plan, state, rng):
     """Draw independently. A pause comes between two proposals."""
-    z, proposal = state.scratch[Z][: plan.factor.shape[1]], state.scratch[PROPOSAL]
+    z, proposal = (
+        state.vectors[ROW.z][: plan.factor.shape[1]],
+        state.vectors[ROW.proposal],
+    )
     control, progress = state.work.control[0], state.workspace.draw[0]
     if control.stage == 0:
         progress.num_proposals = 0
@@ -164,13 +174,14 @@ def step(target, pieces, plan, state, rng):
         bound, size = tangent(plan, cell, z)
         if np.isnan(energy):
             return FUNCTION_FAILED
-        # Relative rounding errors of an energy and its tangent.
+        # The tangent may be above the energy by relative rounding errors only.
+        # Otherwise the energy is not convex, and the draw would not be exact.
         if energy < bound - 1e-10 * (1.0 + size + abs(energy)):
             return errors.BOUND_VIOLATED
         if rng.standard_exponential() >= energy - bound:
             copy_into(proposal, state.position)
             state.energy[0] = energy
-            state.counts[ACCEPTED] += 1
+            state.counts[COUNT.accepted] += 1
             return OK
         if is_due(control):
             control.stage = 1
@@ -198,7 +209,8 @@ def init(target: Gibbs, plan: Cells, position: Array) -> ChainState:
 def share_outside(target, pieces, frame, pile, j, z):
     """Estimate the share of the cell's proposals outside the domain from 2^m points.
 
-    They are one standard deviation from the mean on each axis.
+    The points are the combinations of the mean plus or minus one standard deviation on
+    each of the m axes.
     """
     rank, count = z.shape[0], 0
     for corner in range(2**rank):
@@ -208,7 +220,7 @@ def share_outside(target, pieces, frame, pile, j, z):
             sign = 1.0 if (corner >> i) % 2 == 1 else -1.0
             z[i] = min(max(mean + sign * math.sqrt(variance), low), high)
         to_theta(frame, z, frame.theta)
-        if gibbs.inside(target, pieces, frame.theta, frame.work) != 1.0:
+        if gibbs_target.inside(target, pieces, frame.theta, frame.work) != 1.0:
             count += 1
     return count / 2.0**rank
 
@@ -226,12 +238,13 @@ def is_apart(target, pieces, frame, low, high, z):
             z[i] = low[i] + 1.0 if low[i] > -np.inf else high[i] - 1.0
     to_theta(frame, z, frame.theta)
     # ``other`` becomes the normal, whose squared length is <normal, z - projection>.
-    gibbs.project(target, pieces, frame.theta, frame.other)
+    gibbs_target.project(target, pieces, frame.theta, frame.other)
     square = 0.0
     for k in range(frame.theta.shape[0]):
         frame.other[k] = frame.theta[k] - frame.other[k]
         square += frame.other[k] * frame.other[k]
-    # No point of the cell is closer to the halfspace by more than this.
+    # <normal, z - x> is at most ``reach`` for the points x of the cell. If the distance
+    # of z from the halfspace is larger, the cell is apart.
     reach = SLACK * math.sqrt(square)
     for i in range(z.shape[0]):
         along = 0.0
@@ -249,7 +262,7 @@ def rate_cell(target, pieces, frame, pile, j, z):
 
     A cell that does not meet the domain gets the mass 0.
     """
-    # V minus tangent is about curvature / 2 |z - t|^2.
+    # V minus tangent is about curvature / 2 |z - t|^2. This is its mean over proposals.
     spread = 0.0
     for i in range(z.shape[0]):
         low, high = pile.lower[j, i], pile.upper[j, i]
@@ -298,9 +311,10 @@ def split(target, pieces, frame, pile, j, new, z, tilt):
             move = pile.touch[cell, i] - z[i]
             gap -= tilt[i] * move
             square += move * move
-        # The gap of the old tangent at the new point estimates the curvature.
+        # The gap of the old tangent at the new point estimates the curvature, in units
+        # of the fit. Limits keep one bad estimate from deciding the order of the cells.
         curvature = 2.0 * gap / square
-        pile.curvature[cell] = min(max(curvature, MIN_CURVATURE), MAX_CURVATURE)
+        pile.curvature[cell] = min(max(curvature, 0.3), 1e4)
     return OK
 
 
@@ -357,7 +371,7 @@ def split_cells(target, pieces, frame, pile, count, tolerance):
 def build(target: Gibbs, shape: GaussianFit) -> Cells:
     """Return the cells for a domain whose affine hull has dimension 1, 2 or 3."""
     cells, loss = build_in_axes(target, rotate_to_gradient(target, shape))
-    # If more than this multiple of the tolerance is expected, other axes are tried.
+    # If the first axes lose much more than the tolerance, others are tried, too.
     if loss > 1.5 * TOLERANCE[shape.factor.shape[1]]:
         aligned = align_with_parameters(target, shape)
         other, other_loss = build_in_axes(target, aligned)
@@ -386,7 +400,7 @@ def build_in_axes(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, floa
         center=shape.center,
         factor=shape.factor,
         whiten=shape.whiten,
-        is_bounded=bool(target.problem.domain.is_bounded),
+        is_bounded=bool(target.domain.is_bounded),
         work=target.new_work(),
         build=np.zeros(1, Build),
         theta=np.empty(target.dim),
@@ -494,9 +508,9 @@ def to_theta(frame, z, out):
 def pull_inside(target, pieces, frame, z):
     """Move z to a point of the domain off its boundary, if it is outside."""
     to_theta(frame, z, frame.theta)
-    if gibbs.inside(target, pieces, frame.theta, frame.work) == 1.0:
+    if gibbs_target.inside(target, pieces, frame.theta, frame.work) == 1.0:
         return
-    gibbs.project(target, pieces, frame.theta, frame.other)
+    gibbs_target.project(target, pieces, frame.theta, frame.other)
     for i in range(z.shape[0]):
         z[i] = 0.0
         for k in range(frame.theta.shape[0]):
@@ -510,7 +524,7 @@ def pull_inside(target, pieces, frame, z):
 def energy_gradient(target, pieces, frame, z, slopes):
     """Return the energy at z, and fill slopes with its gradient in z."""
     to_theta(frame, z, frame.theta)
-    value = gibbs.energy_gradient(
+    value = gibbs_target.energy_gradient(
         target, pieces, frame.theta, frame.work, frame.gradient
     )
     for i in range(z.shape[0]):
@@ -535,7 +549,9 @@ def set_tangent(target, pieces, frame, pile, j, tilt):
     if frame.is_bounded:
         pull_inside(target, pieces, frame, z)
     reach = 1.0
-    for _ in range(MAX_DOUBLINGS):
+    # The search for a tangent that rises outwards doubles its distance 60 times at
+    # most.
+    for _ in range(60):
         pile.base[j] = energy_gradient(target, pieces, frame, z, slopes)
         if not abs(pile.base[j]) < np.inf:
             return FUNCTION_FAILED

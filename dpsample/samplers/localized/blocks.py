@@ -1,4 +1,7 @@
-"""Draws for chains: all accepted proposals of a block are draws.
+"""Independent draws with the interface of chains, made in blocks.
+
+A single draw ends at its first accepted proposal, and needs a pass over the records of
+its own. Here all accepted proposals of a block are draws.
 
 The state's memory holds accepted points that no draw has used yet. Its first entry is
 their number, and each row is a point with its energy. They are used from the last one
@@ -15,17 +18,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import call
 from dpsample.problem.records import weighted_gram
 from dpsample.problem.storage import add_entries
-from dpsample.samplers.chain import (
-    ACCEPTANCE,
-    ACCEPTED,
-    ENERGY,
-    PROPOSALS,
-    RECORDS,
-    VALUES,
-    ChainState,
-    Runner,
-    fill_statistics,
-)
+from dpsample.samplers.chain import COUNT, STAT, ChainState, Runner, fill_statistics
 from dpsample.samplers.localized import columns
 from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.mode import Mode, in_basis
@@ -89,10 +82,14 @@ def runner(prepared: RejectionSampler) -> Runner:
                 state.memory[0] = count
             left = int(state.memory[0])
             count = min(left, len(draws) - done)
-            # The order does not depend on the length of the arrays of draws.
+            # Points are used in one order, so that draws do not depend on the lengths
+            # of the arrays that are filled.
             rows, part = stored[left - count : left][::-1], slice(done, done + count)
             draws[part], stats[part] = rows[:, :-1], 0.0
-            stats[part, ENERGY], stats[part, ACCEPTANCE] = rows[:, -1], np.nan
+            stats[part, STAT.energy], stats[part, STAT.acceptance_rate] = (
+                rows[:, -1],
+                np.nan,
+            )
             # The work of a block is reported for its first draw.
             state.energy[0] = rows[0, -1]
             call(fill_statistics, state, before, stats[done])
@@ -137,10 +134,10 @@ def _draw_block(
         vectors[is_open], thresholds[is_open]
     )
     is_accepted = ~(excess > thresholds)
-    state.counts[PROPOSALS] += size
-    state.counts[ACCEPTED] += int(is_accepted.sum())
-    state.counts[VALUES] += int(is_open.sum())
-    state.counts[RECORDS] += num_records
+    state.counts[COUNT.proposals] += size
+    state.counts[COUNT.accepted] += int(is_accepted.sum())
+    state.counts[COUNT.values] += int(is_open.sum())
+    state.counts[COUNT.records] += num_records
     vectors = vectors[is_accepted]
     energies = excess[is_accepted] + vectors @ prepared.mode.gradient
     energies += 0.5 * np.square(vectors @ prepared.region.root).sum(axis=1)

@@ -1,11 +1,15 @@
 # mypy: allow-untyped-defs
 """Columns of a chunk of records: margins, curvatures, and bounds of margin moves.
 
-A *column* has one number per record. All columns follow from a few vectors and
-matrices, so that no pass needs the columns of another one, and a file of any length
-takes the memory of a chunk. If all records are one chunk in memory, its columns are
-kept. In a bounded set around the mode x0 each margin moves by at most a *half-width* in
-both directions. The intersection with the move on the domain has two *ends*.
+A *column* has one number per record. A *chunk* is the part of the records that is in
+memory at a time. All columns follow from a few vectors and matrices. So no pass needs
+the columns of another one, and a file of any length takes the memory of a chunk. If all
+records are one chunk in memory, its columns are kept.
+
+The *margin* of a record i is <a_i, x> plus its offset, and x0 is the mode. On a bounded
+set around x0 each margin differs from its value at x0 by at most a *half-width*. On the
+domain it moves from the mode by a number between two *ends*, lower <= 0 and upper >= 0.
+On the intersection of both the ends are closer.
 """
 
 from __future__ import annotations
@@ -26,18 +30,13 @@ from dpsample.losses import Loss
 from dpsample.problem.records import Data, make_data, writable
 from dpsample.problem.storage import Fold, MemoryStorage, Result
 from dpsample.samplers.localized.mode import Mode
-from dpsample.targets.gibbs import (
-    MARGIN_SLACK,
-    DomainGeometry,
-    Gibbs,
-    as_kernel_array,
-    as_rows,
-    margin_intervals,
-)
+from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows, margin_intervals
+from dpsample.targets.gibbs_target import DomainGeometry, as_kernel_array
 
 # Half-widths and radii are larger by this factor than computed, for rounding errors.
 WIDENING = 1.0 + 1e-9
-# Number of records whose norms are computed together.
+# Number of records whose norms are computed together, so that products stay in the
+# cache.
 BLOCK = 8192
 
 
@@ -133,7 +132,8 @@ class RecordColumns:
 
     def sizes(self, back: Array) -> Array:
         """Return ||a_i back||, rounded up."""
-        # The array is kept with the result, so that its id stays its own.
+        # Arrays cannot be hashed, so their ids are keys. Each array is kept together
+        # with its result, so that no other array gets its id.
         if id(back) not in self._sizes:
             sizes = np.empty(self.part.num_records)
             for start in range(0, len(sizes), BLOCK):
@@ -163,7 +163,8 @@ class RecordColumns:
     def _ends_on_domain(self) -> tuple[Array, Array]:
         """Return the ends of margin moves on the domain."""
         body, rows = self.setting.geometry.body, self.rows
-        # In a ball this needs one product with the rows, not several.
+        # In a ball the ends follow from one product with the rows. `margin_intervals`
+        # would take several.
         if self.setting.geometry.is_round:
             along = rows @ (self.setting.point - body.center)
             lower, upper = along, _lengths(rows)
@@ -285,7 +286,7 @@ def fill_lengths(rows, out):
 def fill_ends(margins, radius, lower, upper):
     """Replace <a_i, x0 - center> and ||a_i|| by the ends of margin moves in a ball."""
     for i in range(margins.shape[0]):
-        # Squares of smaller entries of a row may underflow.
+        # Squares of entries below 1e-154 may underflow, so the norm is raised by more.
         along, reach = lower[i], radius * (upper[i] + 1e-150)
         slack = MARGIN_SLACK * (1.0 + abs(margins[i]))
         low, high = -reach - along - slack, reach - along + slack

@@ -75,7 +75,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from dpsample.core import pauses
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 from dpsample.core.jit import kernel
 from dpsample.losses import Loss
 from dpsample.numerics.exact import (
@@ -103,7 +103,6 @@ FLOAT_SHARE = 1e-3
 MAX_BOUND_SHARE = 0.8
 # Share of gamma beyond the public radius in the whole space.
 TAIL_SHARE = 1e-4
-UNIT = 2.0**-53
 # Largest error of an exact variate, and the probability that its distribution differs.
 ERROR = 2.0**-96
 FAULT = TOTAL_VARIATION
@@ -123,7 +122,7 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
     It follows from public facts, and is valid for interior rejection only. The module
     lists its terms.
     """
-    facts, dim, domain = target.problem.facts, target.dim, target.problem.domain
+    facts, dim, domain = target.problem.facts, target.dim, target.domain
     ridge = target.k * target.mu * target.curvature[0]
     smoothness = target.k * smoothness_or_inf(facts) + ridge
     if not (_has_digits(target) and math.isfinite(smoothness)):
@@ -159,7 +158,7 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
 
 def _has_digits(target: Gibbs) -> bool:
     """Return whether energy and domain can be computed to any number of digits."""
-    domain, (min_curvature, max_curvature) = target.problem.domain, target.curvature
+    domain, (min_curvature, max_curvature) = target.domain, target.curvature
     is_quadratic = (
         isinstance(target.regularizer, SquaredNorm) and min_curvature == max_curvature
     )
@@ -207,7 +206,7 @@ class _RecordFacts(NamedTuple):
         """Pass over the records, and return the numbers."""
         target, point = prepared.target, prepared.mode.point
         facts, num_records = target.problem.facts, target.storage.num_records
-        k, unit = target.k, (target.dim + 4) * UNIT
+        k, unit = target.k, (target.dim + 4) * UNIT_ROUNDOFF
         ridge = k * target.mu * target.curvature[0]
         center = target.regularizer_params.center
         length = 1.01 * facts.full_row_bound * facts.dual_ratio(2.0)
@@ -225,7 +224,7 @@ class _RecordFacts(NamedTuple):
             point_norm=point_norm,
             margin_error=2.0 * unit * (length * point_norm + sums.largest[0]),
             gradient=gradient,
-            gradient_error=4.0 * UNIT * (sizes[1] * length + ridge * distance),
+            gradient_error=4.0 * UNIT_ROUNDOFF * (sizes[1] * length + ridge * distance),
             largest_sum=largest * (1.0 + point_norm + distance),
         )
 
@@ -255,7 +254,7 @@ class ExactRejection:
         if not proposals.is_gaussian(mode, region):
             return None
         facts = _RecordFacts.compute(prepared)
-        dim, unit = target.dim, (target.dim + 4) * UNIT
+        dim, unit = target.dim, (target.dim + 4) * UNIT_ROUNDOFF
         length, curvature = facts.row_length, facts.curvature
         margin_error, gradient_error = facts.margin_error, facts.gradient_error
         margins, slopes, values, mixed = facts.sizes
@@ -284,7 +283,7 @@ class ExactRejection:
         gain_error = 4.0 * unit * (gradient_norm + size**2 * shift_norm) * shift_norm
         gain_error += gradient_error * shift_norm
         # Terms of records may be below 0 by this, per |v|.
-        negative = (curvature * margin_error + 16.0 * UNIT * slopes) * length
+        negative = (curvature * margin_error + 16.0 * UNIT_ROUNDOFF * slopes) * length
         linear = negative * spread + residual
         growth = MIN_LIFT + 4.0 * flaw + 2.0 * linear
         growth += 8.0 * unit * curvature * (length * spread) ** 2
@@ -296,10 +295,12 @@ class ExactRejection:
         # The error of the excess has terms in |v| and |v|^2, and |v| <= |m| + |F| |z|.
         spread *= 1.0 + growth
         first = curvature * length * 1.1 * margin_error
-        first += 40.0 * UNIT * length * (slopes + curvature / target.k * margins)
-        second = curvature * length**2 * (7.0 * unit + 40.0 * UNIT)
+        first += (
+            40.0 * UNIT_ROUNDOFF * length * (slopes + curvature / target.k * margins)
+        )
+        second = curvature * length**2 * (7.0 * unit + 40.0 * UNIT_ROUNDOFF)
         second += region.slack * unit
-        constant = 40.0 * UNIT * (values + mixed) + gain_error
+        constant = 40.0 * UNIT_ROUNDOFF * (values + mixed) + gain_error
         error = (
             2.0 * (constant + first * shift_norm + 2.0 * second * shift_norm**2),
             2.0 * (first * spread + 1.5 * residual),
@@ -334,14 +335,14 @@ class ExactRejection:
         # A fifth more proposals than needed on average, so that most blocks suffice.
         size = max(math.ceil(1.2 * group_size / self.prepared.candidate_rate), 1)
         size = min(size, self.prepared.max_block_size)
-        counts = {"proposals": 0, "asked": 0, "records": 0}
+        counts = {"proposals": 0, "candidates": 0, "records": 0}
         while counts["proposals"] < MAX_PROPOSALS:
             block = self.draw_candidates(rng, size)
             counts["proposals"] += size
             for start in range(0, len(block.threshold), group_size):
                 group = block.part(slice(start, start + group_size))
                 is_accepted, num_read = self.decide(group)
-                counts["asked"] += len(group.threshold)
+                counts["candidates"] += len(group.threshold)
                 counts["records"] += num_read
                 if counts["records"] > max_passes * num_records:
                     raise WorkLimitError
@@ -363,7 +364,7 @@ class ExactRejection:
         block = Candidates(noise, noise_low, threshold, threshold_low, vectors)
         block = block.part(self.prepared.region.contains(vectors))
         target = self.prepared.target
-        inner = target.problem.domain.interior_point(target.dim)
+        inner = target.domain.interior_point(target.dim)
         points = self.prepared.to_points(block.vectors)
         return block.part(self.prepared.is_inside(inner + INWARD * (points - inner)))
 
@@ -393,7 +394,9 @@ class ExactRejection:
         error += 1.1 * self.prepared.region.slack * square
         # The terms of a sum are not negative, and it is at most the threshold.
         num_terms = min(num_records, BLOCK_NUMBERS) + num_records / 64 + 16
-        return np.asarray(error + 2.0 * num_terms * UNIT * (threshold + 1.0 + error))
+        return np.asarray(
+            error + 2.0 * num_terms * UNIT_ROUNDOFF * (threshold + 1.0 + error)
+        )
 
     @property
     def _num_records(self) -> int:
@@ -464,7 +467,7 @@ class ExactRejection:
     def contains(self, point: list[Decimal]) -> bool:
         """Return whether the domain contains a point, exactly."""
         with self.decimals():
-            return self.prepared.target.problem.domain.contains_exactly(point)
+            return self.prepared.target.domain.contains_exactly(point)
 
 
 def _is_accurate(

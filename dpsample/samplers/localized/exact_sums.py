@@ -43,6 +43,7 @@ def sum_records(part: RecordColumns) -> RecordTotals:
 
 def add_sums(left: RecordTotals, right: RecordTotals) -> RecordTotals:
     """Return the sums of two parts."""
+    # The interpreted function adds whole arrays.
     total, error = two_sum.py_func(left.total, right.total)
     largest = np.maximum(left.largest, right.largest)
     rest = left.rest + right.rest + error
@@ -56,6 +57,7 @@ def sum_scaled(data: Data, scales: Array) -> tuple[Array, Array]:
     lost.
     """
     total, rest = np.zeros(data.dim), np.zeros(data.dim)
+    # A call adds two million terms, so that Ctrl-C is served soon.
     count = max(1, 2_000_000 // data.dim)
     for start in range(0, data.num_records, count):
         stop = min(start + count, data.num_records)

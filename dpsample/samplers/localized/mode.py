@@ -3,8 +3,10 @@
 
 The method is Newton's. Each step minimizes the quadratic model of the energy on the
 domain. The localization does not need the exact minimizer. The part of the gradient
-that no constraint balances is the ``residual``, and the proofs include it. Flat parts
-of the boundary are *sides*, inequalities <side, v> <= depth for moves v from the mode.
+that no constraint balances is the ``residual``, and the proofs of `region` include it.
+Flat parts of the boundary are *sides*, inequalities <side, v> <= depth for moves v from
+the mode. A *multiplier* says how strongly the energy presses the mode against a side,
+or against a sphere. It is 0 if the constraint is not active.
 """
 
 from __future__ import annotations
@@ -27,13 +29,12 @@ from dpsample.regularizers import Entropy
 from dpsample.samplers.errors import OK
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
 from dpsample.samplers.record_terms import RecordSums, sum_over_records
-from dpsample.targets.gibbs import DomainGeometry, Gibbs, form_in_basis, rows_in_basis
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import DomainGeometry, form_in_basis, rows_in_basis
 
-# Maximum number of Newton steps, and of halvings of a step.
+# Maximum number of Newton steps. If they do not suffice, there is no mode by this
+# method.
 MAX_STEPS = 40
-MAX_HALVINGS = 40
-# After a step with a smaller Newton decrement, the residual is small enough.
-SMALL_DECREMENT = 0.03
 # An inequality is active if its relative depth is below the first number. Depths have
 # the relative rounding error of the second.
 ACTIVE_DEPTH = 1e-9
@@ -64,9 +65,9 @@ class Mode:
     sides: Array  # (num_sides, m)
     depths: Array  # (num_sides,)
     multipliers: Array  # (num_sides,)
-    shortfall: (
-        float  # <q, w> >= -shortfall on the domain, as x0 may be off the boundary
-    )
+    # <q, w> >= -shortfall on the domain. It is above 0 if x0 is near the boundary, but
+    # rounding errors have put it inside.
+    shortfall: float
 
 
 def find(
@@ -74,12 +75,13 @@ def find(
     mu: float,
     neighbor: Mode | None = None,
     *,
-    max_decrement: float = SMALL_DECREMENT,
+    max_decrement: float = 0.03,
 ) -> Mode | None:
     """Minimize k (F + mu r) on the domain. None is an expected result, not an error.
 
     The search starts from a neighboring mode and its curvatures, if there is one. It
-    ends with the step whose gain in energy is at most ``max_decrement`` squared.
+    ends with the step whose gain in energy is at most ``max_decrement`` squared, since
+    the residual is small enough after it.
     """
     geometry, basis, weight = target.geometry, target.geometry.basis, target.k * mu
     # The derivative of the entropy is infinite at 0. So x0 stays off by this distance,
@@ -88,7 +90,7 @@ def find(
     if isinstance(target.regularizer, Entropy) and mu > 0.0:
         margin = 1e-10
     inner_geometry = geometry._replace(bounds=geometry.bounds - margin)
-    point = target.problem.domain.interior_point(target.dim)
+    point = target.domain.interior_point(target.dim)
     if neighbor is not None:
         point = neighbor.point
     if neighbor is not None and neighbor.before is not None:
@@ -118,7 +120,8 @@ def find(
         # needs more steps.
         is_last = gain <= (margin or max_decrement**2)
         scale, lowest = 1.0, height
-        for _ in range(MAX_HALVINGS):
+        # A step is halved at most 40 times.
+        for _ in range(40):
             trial = point + scale * (basis @ move)
             # The last step needs no Gram matrix, which is most of a pass.
             wants_gram = not (is_last and scale == 1.0)
@@ -210,7 +213,7 @@ def _pull_inside(target: Gibbs, point: Array) -> Array:
     """Return the projection of a point that only rounding errors put outside."""
     if target._is_inside(point):
         return point
-    projection = target.problem.domain.project(point)
+    projection = target.domain.project(point)
     distance = np.abs(projection - point).max()
     is_rounding = distance <= 1e-10 * (1.0 + np.abs(point).max())
     return projection if is_rounding else point

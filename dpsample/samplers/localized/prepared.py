@@ -1,11 +1,13 @@
 """Independent exact draws on the localized region, by rejection.
 
-`mode` finds the mode x0. `region` finds the set that holds all but gamma of the target
-and a quadratic below the energy on it. `proposals` draws from the density with this
-quadratic as its energy. A proposal in the region and in the domain is a candidate. Its
-excess D is the energy minus the quadratic. It is accepted if D is at most a threshold,
-which has a standard exponential distribution. D is a sum of non-negative terms, one per
-record, and the sum ends as soon as it is above the threshold. `rejection` is compiled.
+The *target* is the distribution with density proportional to e^{-V}, and *gamma* a
+bound of the total variation between draws and target. `mode` finds the mode x0.
+`region` finds the set that holds all but gamma of the target, and a quadratic below the
+energy on it. `proposals` draws from the density with this quadratic as its energy. A
+proposal in the region and in the domain is a candidate. Its excess D is the energy
+minus the quadratic. It is accepted if D is at most a threshold, which has a standard
+exponential distribution. D is a sum of non-negative terms, one per record, and the sum
+ends as soon as it is above the threshold. `rejection` is compiled.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from dpsample.samplers.chain import (
     ChainState,
     Runner,
     Settings,
-    identify_target,
+    flatten_plan,
     new_state,
 )
 from dpsample.samplers.errors import (
@@ -64,23 +66,17 @@ from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import GridNumbers
 
+# Number of proposals of the pilot run. It evaluates the excess of the candidates among
+# them in steps of PILOT_STEP, and ends when enough is known.
 NUM_PILOT_PROPOSALS = 512
-# The pilot run evaluates the excess of candidates in steps of this size. It ends when
-# the acceptance rate has this relative standard error, or after this work in
-# multiply-adds.
 PILOT_STEP = 24
-PILOT_ERROR = 0.02
-PILOT_WORK = 6e6
-# Rejection is practical if candidates are accepted at this rate or a higher one.
-MIN_ACCEPTANCE_RATE = 1e-5
-# Lower limit of estimated rates. At this limit the expected work is a lower bound.
+# Lower limit of estimated rates. A rate of 0 in the pilot run only shows that the true
+# one is small. At this limit the expected work is a lower bound.
 MIN_RATE = 1e-7
 # A draw gives up after this multiple of the expected number of proposals. That happens
 # with a probability of at most e^-50 if the estimated rates are true.
 PATIENCE = 50.0
-# Entries of a polytope's matrix that one call reads, so that Ctrl-C is served soon.
-MAX_ENTRIES_PER_CALL = 10**7
-# Stream of kernel calls that draw nothing.
+# Stream of kernel calls that take one, but draw nothing.
 UNUSED_STREAM = np.random.default_rng(0)
 
 
@@ -117,7 +113,7 @@ class Localization:
     @classmethod
     def find(cls, target: Gibbs, gamma: float) -> Localization | None:
         """Localize a supported target. None is an expected result, not an error."""
-        # A matrix that rounding made singular is one of the ways to find no region.
+        # If rounding has made a matrix singular, there is no region.
         with _report_failed_loss(target), suppress(np.linalg.LinAlgError):
             mode = modes.find(target, target.mu)
             if mode is None:
@@ -130,7 +126,7 @@ class Localization:
     @classmethod
     def whole_domain(cls, target: Gibbs) -> Localization:
         """Take the whole domain as the region. This is exact, slow and never fails."""
-        point = target.problem.domain.interior_point(target.dim)
+        point = target.domain.interior_point(target.dim)
         with _report_failed_loss(target):
             mode = modes.take_point(target, target.mu, point)
         region = regions.whole_domain(target, mode)
@@ -182,14 +178,15 @@ class PreparedLocalized:
         """
         vectors, thresholds = self.draw_candidates(rng, NUM_PILOT_PROPOSALS)
         acceptance_rate, share_read = math.exp(-self.region.mean_excess), 1.0
-        # Without an evaluation there is no time to report: draws are short.
+        # Without an evaluation no time is reported. Draws are short then.
         seconds_per_pass = 0.0
         min_curvature, max_curvature = self.target.curvature
         is_curved = min_curvature < max_curvature
         is_unknown = self.is_on_boundary or self.region.mean_excess > 1.0 or is_curved
         if is_unknown and len(vectors):
             begin = time.perf_counter()
-            num_affordable = int(PILOT_WORK / pass_work(self.target))
+            # At most 6 million multiply-adds, which take some milliseconds.
+            num_affordable = int(6e6 / pass_work(self.target))
             max_evaluated = min(max(PILOT_STEP, num_affordable), len(vectors))
             excess = np.empty(0)
             while len(excess) < max_evaluated:
@@ -200,7 +197,8 @@ class PreparedLocalized:
                 weights = np.exp(-excess)
                 acceptance_rate = float(weights.mean())
                 error = float(weights.std()) / math.sqrt(len(weights))
-                if error <= PILOT_ERROR * acceptance_rate:
+                # A relative standard error of 2 % is enough to predict the work.
+                if error <= 0.02 * acceptance_rate:
                     break
             seconds_per_pass = (time.perf_counter() - begin) / len(excess)
             with np.errstate(divide="ignore"):
@@ -240,7 +238,8 @@ class PreparedLocalized:
     def is_practical(self) -> bool:
         """Whether the pilot run suggests that draws will be accepted in time."""
         has_candidates = self.candidate_rate > MIN_RATE
-        return has_candidates and self.acceptance_rate >= MIN_ACCEPTANCE_RATE
+        # Below this rate a draw evaluates the energies of 100,000 candidates.
+        return has_candidates and self.acceptance_rate >= 1e-5
 
     @property
     def start(self) -> Array:
@@ -271,7 +270,8 @@ class PreparedLocalized:
     def expected_passes(self) -> float:
         """Expected number of passes over the records per draw."""
         group_size = self.group_size
-        # A group without an accepted candidate is followed by another one.
+        # The number of groups is geometric, because a group without an accepted
+        # candidate is followed by another one.
         failure_rate = (1.0 - self.acceptance_rate) ** group_size
         return max(1.0, self.share_read * group_size / (1.0 - failure_rate))
 
@@ -320,7 +320,7 @@ class PreparedLocalized:
         """Return a function of a proposal to the costs of trial draws of it."""
         workspace = self.new_workspace(proposals.NUM_TRIAL_PROPOSALS)
         limits = self._partial_limits(
-            proposals.NUM_TRIAL_PROPOSALS, until=rejection.AT_PROPOSALS
+            proposals.NUM_TRIAL_PROPOSALS, until=rejection.UNTIL.proposals
         )
         arguments = limits, rng, workspace.point, workspace
 
@@ -373,9 +373,9 @@ class PreparedLocalized:
         arguments = *self.frame_and_pieces, chunk, compiled, *state
         while True:
             code = call(rejection.draw, *arguments)
-            if code == rejection.NEEDS_PROPOSALS:
+            if code == rejection.CODE.needs_proposals:
                 self._propose(rng, limits.size, workspace)
-            elif code == rejection.NEEDS_RECORDS:
+            elif code == rejection.CODE.needs_records:
                 self._add_records(workspace, is_checked=limits.is_checked)
             elif code != pauses.PAUSED:
                 return code
@@ -392,7 +392,7 @@ class PreparedLocalized:
         for start in range(0, num_proposals, self.max_block_size):
             size = min(self.max_block_size, num_proposals - start)
             workspace = self.new_workspace(size)
-            limits = self._partial_limits(size, until=rejection.AT_CANDIDATES)
+            limits = self._partial_limits(size, until=rejection.UNTIL.candidates)
             self._run(limits, rng, workspace.point, workspace)
             num_candidates = int(workspace.progress["num_candidates"][0])
             blocks_of_vectors.append(workspace.vectors[:num_candidates])
@@ -405,7 +405,8 @@ class PreparedLocalized:
         is_inside = np.empty(len(points), dtype=np.bool_)
         rows = np.ascontiguousarray(points)
         matrix_size = max(self.frame.body.matrix.size, 1)
-        num_rows = max(1, MAX_ENTRIES_PER_CALL // matrix_size)
+        # A call reads 10 million entries of a matrix, so that Ctrl-C is served soon.
+        num_rows = max(1, 10**7 // matrix_size)
         for start in range(0, len(rows), num_rows):
             part = slice(start, start + num_rows)
             arguments = *self.frame_and_pieces, rows[part], is_inside[part]
@@ -440,7 +441,7 @@ class PreparedLocalized:
         )
         with _report_failed_loss(self.target):
             code = self._run(limits, UNUSED_STREAM, workspace.point, workspace)
-        if code != rejection.OUT_OF_PATIENCE:
+        if code != rejection.CODE.out_of_patience:
             raise_unless_ok(code)
         return workspace.excess, int(workspace.progress["records"][0])
 
@@ -473,7 +474,8 @@ class PreparedLocalized:
             self.candidate_rate,
             self.acceptance_rate,
             *(ellipsoid.radius for ellipsoid in self.region.ellipsoids),
-            *identify_target(self.target, self.mode.point),
+            *flatten_plan(self.target.numbers),
+            *self.target.identity(self.mode.point),
         ]
 
     def runner(self) -> Runner:
@@ -500,15 +502,15 @@ class PreparedLocalized:
         workspace = self.new_workspace(limits.size)
         theta = np.empty(self.target.dim)
         code = self._run(limits, rng, theta, workspace, on_passes)
-        if code == rejection.OUT_OF_WORK:
+        if code == rejection.CODE.out_of_work:
             raise WorkLimitError
         progress = workspace.progress
         counts = {
             "proposals": int(progress["proposals"][0]),
-            "asked": int(progress["candidates"][0]),
+            "candidates": int(progress["candidates"][0]),
             "records": int(progress["records"][0]),
         }
-        if code == rejection.OUT_OF_PATIENCE:
+        if code == rejection.CODE.out_of_patience:
             return None, counts
         raise_unless_ok(code)
         return theta, counts
@@ -533,7 +535,7 @@ class PreparedLocalized:
         draw_limits = self._draw_limits(max_passes, PATIENCE)
         workspace = self.new_workspace(draw_limits.size)
         part = *self.frame_and_pieces, self.single_chunk, self.proposal, draw_limits
-        project = pointer(self.target.problem.domain.project_piece, PROJECT)
+        project = pointer(self.target.domain.project_piece, PROJECT)
         streams = generator.memory, words, generator.rng
         arguments = part, grid, project, *streams, thetas, workspace
         # Streams count modulo 2^64, which raises a warning in interpreted rejection.

@@ -10,13 +10,13 @@ sigma), where sigma = R^2 - ||z0 + v||^2 >= 0 in the ball. So for every share s,
    + \tfrac12 \|v\|^2_{M + s \nu I} + \tfrac12 s \nu \sigma.
 
 Without the last term this is a Gaussian on the halfspace <q, v> >= 0, from which
-proposals are drawn. The last term is the *cost* of a proposal. The acceptance test adds
-it to the excess.
+proposals are drawn. The last term is the *cost* of a proposal. A test accepts with
+probability e^{-cost}, so that what is left has the density e^{-Q}.
 
 **Theorem D.** Let flat sides A v <= depths be active or near, m be the mean of the
 Gaussian, G = A M^{-1} A^T and E = M^{-1} A^T G^{-1}. Then v = m + E (depths - A m - s)
-+ y, where the slacks s >= 0 follow a Gaussian on an orthant, and y is an independent
-Gaussian with A y = 0.
++ y, where the slacks s >= 0 follow a Gaussian on an orthant (drawn by `tilting`), and y
+is an independent Gaussian with A y = 0.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from dpsample.samplers.localized.tilting import (
     new_orthant,
 )
 
-# Shares s of the multiplier to choose from, and the number of trial draws of each.
+# Shares s of the multiplier nu to choose from, and the number of trial draws of each. A
+# large share narrows the Gaussian, and costs more.
 SHARES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 NUM_TRIAL_PROPOSALS = 256
 
@@ -83,7 +84,7 @@ def propose(proposal, rng, vectors, costs):
             vectors[i, j] += proposal.mean[j]
     costs[:] = 0.0
     if proposal.has_halfspace:
-        # The costs hold tau + start for now.
+        # Until the end of this block the costs hold the positive numbers tau + start.
         tail_excess(np.full(size, proposal.rate - proposal.start), rng, costs)
         for i in range(size):
             move = costs[i] - proposal.start
@@ -187,7 +188,7 @@ def _new_gaussian(
     )
 
 
-# Stands for a proposal that is not compiled.
+# It takes the place of a proposal that is not compiled, in calls of kernels.
 NONE = _new_gaussian(np.empty((0, 0)), np.empty(0), None)
 
 
@@ -231,8 +232,9 @@ def _with_share(
     )
 
 
-# Relative error that the other sides may add to a move along one of them. If a side is
-# left out, more proposals are outside, but no digits are lost.
+# Largest relative error that moves along other sides may add to a move along one of
+# them. Above it a side is left out. More proposals are outside of the domain then, but
+# no digits are lost.
 MAX_MIXING = 1e-9
 
 
@@ -276,7 +278,9 @@ def select_independent(
 ) -> list[int]:
     """Return sides, in this order, that do not depend on earlier ones.
 
-    Active sides, which have negative depths, may be closer to dependent.
+    A side is dependent if its normal's part that is orthogonal to the earlier ones is
+    shorter than 1e-3. For active sides, which have negative depths, the limit is 1e-8,
+    because without them hardly any proposal is inside.
     """
     indices: list[int] = []
     basis = np.empty((0, units.shape[1]), dtype=np.float64)

@@ -1,10 +1,11 @@
 r"""Region that holds all but gamma of the target, and a Gaussian envelope there.
 
-V is the energy, x0 a point of the domain K, w = x - x0, and g = q + e the gradient of V
-at x0 with <q, w> >= 0 on K (`mode`). A record's margin u_i at x0 moves by t_i = <a_i,
-w>. On a set S let c_i^S be lower bounds of the *secant* curvature [phi'(u + t) -
-phi'(u)] / t, and c_i^B of the *Bregman* curvature 2 B(t) / t^2, where B(t) = phi(u + t)
-- phi(u) - phi'(u) t. With the strong convexity m_r of r,
+V = k (F + mu r) is the energy, x0 a point of the domain K, usually the mode, and w = x
+- x0. The gradient g = q + e of V at x0 has a part q with <q, w> >= 0 on K, and a small
+rest e (see `mode`). A record's margin u_i at x0 moves by t_i = <a_i, w>. On a set S let
+c_i^S be lower bounds of the *secant* curvature [phi'(u + t) - phi'(u)] / t, and c_i^B
+of the *Bregman* curvature 2 B(t) / t^2, where B(t) = phi(u + t) - phi(u) - phi'(u) t.
+With the strong convexity m_r of r,
 
 .. math:: M^x = \frac kn \sum_i c_i^x a_i a_i^\top + k \mu m_r I.
 
@@ -68,17 +69,14 @@ from dpsample.samplers.localized.columns import (
     largest_share,
 )
 from dpsample.samplers.localized.mode import Mode, in_basis
-from dpsample.targets.gibbs import Gibbs, as_kernel_array, times_basis
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import as_kernel_array, times_basis
 
+# Maximum number of rounds, a public number, among which gamma is divided.
 MAX_ROUNDS = 8
 # Cost of a round, in passes over the records, per 8 + dim / 5. It is smaller than the
-# time of a round, because later draws gain from it, too.
+# time of a round, because all later draws gain from a smaller region.
 ROUND_COST = 0.25
-# Within this number a of standard deviations of a margin, the mean of a loss under the
-# Gaussian is bounded by the curvature there. The rest of E t^2, 2 (a phi(a) + Phi(-a)),
-# is bounded by the curvature on S.
-NEAR_DEVIATIONS = 4.0
-FAR_SHARE = 1.2e-3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,7 +130,7 @@ class Region:
 
     ellipsoids: tuple[Ellipsoid, ...]
     half_widths: tuple[MarginWidths, ...]  # bounds of margin moves on S
-    num_rounds: int
+    num_rounds: int  # rounds that were used, at most `MAX_ROUNDS`
     has_slabs: bool  # whether slabs, not ellipsoids alone, give the half-widths
     weights: Weights  # at most c_i^B on S
     root: Array  # lower Cholesky factor of M - slack I
@@ -308,14 +306,14 @@ class _Rounds:
         Rounds that are not expensive are tried first.
         """
         excess = self.loss.excess
-        # If the mean of D is smaller, no further round is worth its cost.
+        # The work of a draw is proportional to e^excess. Below this limit a round would
+        # save at most a tenth of it.
         if excess < 0.1:
             return False
         secant = Weights("secant", self.half_widths)
         if self._accept_round(self._best_ellipsoid(secant), 0.8):
             return True
-        # A round is worth its cost if draws become faster by it. Their work is
-        # proportional to e^(mean of D).
+        # A round is worth its cost if draws become faster by more than it takes.
         cost = ROUND_COST * (8.0 + 0.2 * len(self.first.root))
         max_share = 1.0 - max(0.02, cost * math.exp(-excess) / excess)
         if self._are_slabs_narrow() and self._accept_round(self._slabs(), max_share):
@@ -374,7 +372,7 @@ class _Rounds:
             scale = math.sqrt(theta)
             residual = self._norm(self.mode.residual, metric, terms) / scale
             shortfall = self.mode.shortfall
-            # A larger residual shows that Newton's method failed.
+            # A larger residual shows that Newton's method has not found the mode.
             if residual + shortfall <= 1.0:
                 rho = radius(len(metric.root), residual, self.share, shortfall) / scale
                 ellipsoid = Ellipsoid(root=metric.root, radius=rho)
@@ -399,7 +397,8 @@ class _Rounds:
         z = -float(special.ndtri_exp(log_tail))
         is_quadratic = bounds[0] == bounds[1]
         radius_in_deviations = chi_quantile(self.share, len(self.first.root))
-        # Slabs are used if they are narrower than the ellipsoid by this factor.
+        # Slabs take another Gram matrix. So they are used only if they are narrower
+        # than the ellipsoid by a quarter.
         return is_quadratic and 1.25 * z < radius_in_deviations
 
     def _slabs(self) -> tuple[None, MarginWidths] | None:
@@ -458,7 +457,7 @@ class _Rounds:
 
 def mass_outside_domain(target: Gibbs, mode: Mode, root: Array, move: Array) -> float:
     """Return a bound of P(x0 + basis v not in the domain) for v ~ N(move, M^{-1})."""
-    if target.problem.domain.is_whole_space:
+    if target.domain.is_whole_space:
         return 0.0
     if len(mode.sides):
         scaled = linalg.solve_triangular(root, mode.sides.T, lower=True)
@@ -544,11 +543,14 @@ def _sum_gaps(
 ) -> tuple[float, float]:
     """Return sums of a Gaussian's mean curvature above an envelope, and of all."""
     sizes, response = part.sizes(metric.back), part.response
-    bound, width = part.setting.loss.curvature, sizes * (NEAR_DEVIATIONS + eps)
+    # Within a = 4 standard deviations of a margin, the mean of a loss is bounded by
+    # the curvature there. The rest of E t^2 is 2 (a phi(a) + Phi(-a)) < 0.0012. It is
+    # bounded by the curvature on S.
+    bound, width = part.setting.loss.curvature, sizes * (4.0 + eps)
     curvature = bound(part.margins - width, part.margins + width, response)[1]
     lower, upper = part.ends(weights.half_widths)
     ends = part.margins + lower, part.margins + upper
-    curvature = curvature + FAR_SHARE * bound(*ends, response)[1]
+    curvature = curvature + 1.2e-3 * bound(*ends, response)[1]
     squares = sizes**2
     gaps = curvature - part.weights(weights)
     return float(gaps @ squares), float(curvature @ squares)

@@ -1,11 +1,13 @@
 # mypy: allow-untyped-defs
 """Compiled rejection on a region: proposals, candidates, their excess, and whole draws.
 
-Proposals are drawn in *blocks*. A proposal in region and domain is a *candidate* and
-gets a *threshold*, a standard exponential variable minus the cost of the proposal. Its
-*excess* D is a sum of non-negative terms, one per record. It is accepted if D is at
-most the threshold. Candidates are compared with the records in *groups*. A candidate
-leaves its group as soon as D is above its threshold. The others are *active*.
+Proposals v, moves from the mode x0, are drawn in *blocks*, from an envelope of the
+target (see `region`). A proposal in region and domain is a *candidate* and gets a
+*threshold*, a standard exponential variable minus the cost of the proposal (see
+`proposals`). Its *excess* D, the energy above the envelope's, is a sum of non-negative
+terms, one per record. It is accepted if D is at most the threshold. Candidates are
+compared with the records in *groups*. A candidate leaves its group as soon as D is
+above its threshold. The others are *active*.
 
 A kernel that may run for long returns `PAUSED` between blocks of records, and its next
 call continues there. The time of a pause does not change a draw.
@@ -37,19 +39,29 @@ from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.proposals import propose
 from dpsample.samplers.localized.region import Region
-from dpsample.targets.gibbs import Gibbs, as_kernel_array
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import as_kernel_array
 from dpsample.targets.grid import go_inside, nearest
 
-# Margins that are computed together, of records times candidates, and limits of the
-# records among them.
+# Number of margins that are computed together: of some records for all active
+# candidates. They take 1 MB, and stay in the cache. There are at least MIN_RECORDS
+# records, because a product of small matrices is slow.
 BLOCK_NUMBERS = 2**17
 MIN_RECORDS = 256
-MAX_RECORDS = 2048
-# Maximum number of proposals of a block, and of products of entries that it takes.
+# Maximum number of proposals of a block.
 MAX_BLOCK = 4096
-BLOCK_PRODUCTS = 10**8
-# Codes of a draw without a point, in addition to the codes of `samplers.errors`.
-OUT_OF_PATIENCE, OUT_OF_WORK, NEEDS_PROPOSALS, NEEDS_RECORDS = range(50, 54)
+
+
+class DrawCode(NamedTuple):
+    """Codes of a draw without a point, in addition to `samplers.errors`."""
+
+    out_of_patience: int = 50  # it has made the maximum number of proposals
+    out_of_work: int = 51  # it has read the maximum number of records
+    needs_proposals: int = 52  # Python must draw the next block of proposals
+    needs_records: int = 53  # Python must supply the records, chunk by chunk
+
+
+CODE = DrawCode()
 
 
 @by_address
@@ -103,7 +115,7 @@ DrawProgress = record_dtype(
     next_proposal=int,  # first one that is not tested
     num_candidates=int,  # in this block
     group_start=int,  # first candidate of the group
-    stage=int,  # NEW, BEGUN or DONE
+    stage=int,  # code in `GroupStage`
     next_record=int,  # first one that the excess does not include yet
     num_active=int,
     size_sum=float,  # sum of the sizes of the excess's terms so far
@@ -112,11 +124,28 @@ DrawProgress = record_dtype(
     records=int,
     rows_done=int,  # draws of `draw_many`
 )
-# Stages of a group of candidates.
-NEW, BEGUN, DONE = range(3)
-# A call of `draw` ends when it has proposals and their costs, or the candidates among
-# them, or a point.
-AT_PROPOSALS, AT_CANDIDATES, AT_POINT = range(3)
+
+
+class GroupStage(NamedTuple):
+    """Stages of a group of candidates."""
+
+    new: int = 0
+    begun: int = 1
+    done: int = 2
+
+
+STAGE = GroupStage()
+
+
+class CallEnd(NamedTuple):
+    """Points at which a call of `draw` ends."""
+
+    proposals: int = 0  # it has proposals and their costs
+    candidates: int = 1  # it knows the candidates among them
+    point: int = 2  # it has a draw
+
+
+UNTIL = CallEnd()
 
 
 @by_address
@@ -138,7 +167,7 @@ class RejectionWork(NamedTuple):
 
 def max_block_size(rank: int) -> int:
     """Return the size of a block whose products with a matrix take about 20 ms."""
-    return min(max(BLOCK_PRODUCTS // rank**2, 1), MAX_BLOCK)
+    return min(max(10**8 // rank**2, 1), MAX_BLOCK)
 
 
 def new_work(size: int, rank: int, dim: int) -> RejectionWork:
@@ -160,8 +189,11 @@ def new_work(size: int, rank: int, dim: int) -> RejectionWork:
 
 @kernel
 def records_of_block(num_active):
-    """Return the number of records that are compared with a group of candidates."""
-    return max(MIN_RECORDS, min(MAX_RECORDS, BLOCK_NUMBERS // max(num_active, 1)))
+    """Return the number of records that are compared with a group at a time.
+
+    More than 2048 would read records for candidates that fewer records reject.
+    """
+    return max(MIN_RECORDS, min(2048, BLOCK_NUMBERS // max(num_active, 1)))
 
 
 @kernel
@@ -211,6 +243,7 @@ def select_candidates(frame, pieces, rng, work):
         if i > begin and pauses.is_due(work.control[0]):
             progress.next_proposal, progress.num_candidates = i, selected
             return pauses.PAUSED
+        # The shortest tests come first. The domain's function may take the longest.
         if not work.thresholds[i] >= 0.0:
             continue
         if not is_in_region(frame, vectors[i], work.point):
@@ -226,7 +259,7 @@ def select_candidates(frame, pieces, rng, work):
             selected += 1
     progress.has_proposals, progress.next_proposal = False, 0
     progress.num_candidates = selected
-    progress.group_start, progress.stage = 0, NEW
+    progress.group_start, progress.stage = 0, STAGE.new
     return OK
 
 
@@ -243,6 +276,7 @@ def excess_without_records(frame, pieces, v, move, point, out):
         for j in range(move.shape[0]):
             above -= move[j] * frame.slope[j]
             square += move[j] * move[j]
+        # By strong convexity the difference is not negative, except by rounding.
         above = frame.weight * max(above - 0.5 * frame.min_curvature * square, 0.0)
     square = 0.0
     for j in range(v.shape[0]):
@@ -254,7 +288,7 @@ def excess_without_records(frame, pieces, v, move, point, out):
 def begin_group(frame, pieces, first, stop, work):
     """Set the excess of a group of candidates without the records. Return a code."""
     progress = work.progress[0]
-    progress.stage, progress.next_record = BEGUN, 0
+    progress.stage, progress.next_record = STAGE.begun, 0
     progress.num_active, progress.size_sum = 0, 0.0
     for i in range(first, stop):
         v, move = work.vectors[i], work.moves[i]
@@ -306,6 +340,8 @@ def add_records(frame, loss_value, chunk, start, stop, is_checked, work):
     """
     data, progress, excess = chunk.data, work.progress[0], work.excess
     num_active, size = progress.num_active, stop - start
+    # Row a has the moves t of the margins for the a-th active candidate. One product of
+    # matrices for all candidates is faster than one for each.
     margin_moves = np.empty((num_active, size))
     if data.dense.shape[0] > 0:
         moves = np.empty((num_active, data.dim))
@@ -328,12 +364,14 @@ def add_records(frame, loss_value, chunk, start, stop, is_checked, work):
         # The loss replaces the margins by its values.
         work.out[0] = np.nan
         loss_value(data.loss_params, terms, response, work.out)
+        # phi(u + t) - phi(u) - phi'(u) t - weight t^2 / 2, with few operations.
         for r in range(size):
             mean_slope = slopes[r] + 0.5 * weights[r] * t[r]
             terms[r] = terms[r] - values[r] - mean_slope * t[r]
         if np.isnan(work.out[0]):
             excess[i] = np.nan
         excess[i] += frame.per_record * total(terms)
+        # A candidate beyond a slab is outside of the region, and is rejected.
         if frame.has_slabs:
             for r in range(size):
                 if t[r] < chunk.lower[start + r] or t[r] > chunk.upper[start + r]:
@@ -383,7 +421,8 @@ def add_all_records(
 ) -> None:
     """Add the terms of all records to the excess of a group, chunk by chunk.
 
-    Chunks that are read in parallel begin with the same sums.
+    Chunks that are read in parallel all begin with the same sums, so what each of them
+    adds is the difference from these.
     """
     progress, first_excess = work.progress, work.excess.copy()
     first_size, first_records = progress["size_sum"][0], progress["records"][0]
@@ -402,7 +441,7 @@ def add_all_records(
             work.excess[:] = excess
             progress["size_sum"], progress["records"] = size_sum, num_records
             raise_unless_ok(call(drop_rejected, work))
-    progress["stage"] = DONE
+    progress["stage"] = STAGE.done
 
 
 def _add_to_copy(
@@ -446,7 +485,7 @@ class RejectionFunctions(NamedTuple):
         return cls(
             target.problem.loss.value_pointer,
             pointer(target.regularizer.value_piece, REG_VALUE),
-            pointer(target.problem.domain.contains_piece, CONTAINS),
+            pointer(target.domain.contains_piece, CONTAINS),
         )
 
 
@@ -458,7 +497,7 @@ class DrawLimits(NamedTuple):
     group: int  # candidates of a group
     proposals: float  # limit of proposals
     records: float  # limit of records read
-    until: int = AT_POINT  # AT_PROPOSALS, AT_CANDIDATES or AT_POINT
+    until: int = UNTIL.point  # code in `CallEnd`
     is_checked: bool = True  # whether a negative excess is an error
 
 
@@ -467,7 +506,7 @@ def draw(frame, pieces, chunk, proposal, limits, rng, theta, work):
     """Fill theta with the first accepted candidate, or end before. Return a code.
 
     The chunk holds all records, or none if Python supplies them. Called again after a
-    pause or with new proposals or records, it continues.
+    pause, or after `CODE` has asked for proposals or records, it continues.
     """
     progress = work.progress[0]
     while True:
@@ -476,36 +515,36 @@ def draw(frame, pieces, chunk, proposal, limits, rng, theta, work):
             and progress.group_start >= progress.num_candidates
         ):
             if not progress.proposals < limits.proposals:
-                return OUT_OF_PATIENCE
+                return CODE.out_of_patience
             if proposal.root.shape[0] == 0:
-                return NEEDS_PROPOSALS
+                return CODE.needs_proposals
             propose(proposal, rng, work.proposed, work.costs)
             progress.has_proposals, progress.num_proposed = True, limits.size
             progress.proposals += limits.size
-        if limits.until == AT_PROPOSALS:
+        if limits.until == UNTIL.proposals:
             return OK
         if progress.has_proposals:
             if select_candidates(frame, pieces, rng, work) == pauses.PAUSED:
                 return pauses.PAUSED
-        if limits.until == AT_CANDIDATES:
+        if limits.until == UNTIL.candidates:
             return OK
         while progress.group_start < progress.num_candidates:
             first = progress.group_start
             stop = min(first + limits.group, progress.num_candidates)
             code = OK
-            if progress.stage == NEW:
+            if progress.stage == STAGE.new:
                 code = begin_group(frame, pieces, first, stop, work)
-            if code == OK and progress.stage == BEGUN and progress.num_active > 0:
+            if code == OK and progress.stage == STAGE.begun and progress.num_active > 0:
                 if chunk.data.num_records == 0:
-                    return NEEDS_RECORDS
+                    return CODE.needs_records
                 is_checked = limits.is_checked
                 code = add_chunk(frame, pieces.loss_value, chunk, is_checked, work)
             if code != OK:
                 return code
-            progress.group_start, progress.stage = stop, NEW
+            progress.group_start, progress.stage = stop, STAGE.new
             progress.candidates += stop - first
             if progress.records > limits.records:
-                return OUT_OF_WORK
+                return CODE.out_of_work
             for i in range(first, stop):
                 if work.excess[i] <= work.thresholds[i]:
                     for j in range(theta.shape[0]):

@@ -41,11 +41,8 @@ from dpsample.numerics.stable import tail_excess
 # take minutes, in which Ctrl-C is not served. The choice affects the tilt, and so the
 # acceptance rate, not the distribution.
 MIN_ELIMINATED = 256
-MAX_ITERATIONS = 100
-# Above this bound the tail is computed by the Mills ratio, as a continued fraction with
-# this number of terms. The other terms are below the rounding errors.
+# Above this bound the tail is computed by the Mills ratio, as a continued fraction.
 DEEP_BOUND = 10.0
-NUM_FRACTIONS = 40
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,7 +75,7 @@ def new_orthant(covariance: Array, lower: Array) -> ExponentialOrthant | TiltedO
         # is small.
         if 0.5 * float(np.sum(precision * moments)) < 0.2:
             return ExponentialOrthant(rates=rates, precision=precision)
-    # The search of a tilt may overflow, and then it fails.
+    # The search of a tilt may overflow. Then it finds nothing, and no tilt is used.
     with np.errstate(all="ignore"):
         return TiltedOrthant.from_saddle(covariance, lower)
 
@@ -107,7 +104,8 @@ class TiltedOrthant:
         tilt, bounds, slopes = _find_tilt(scaled, steps, center)
         levels = special.log_ndtr(-bounds)
         offsets = bounds + tilt - center
-        # Another center may be worse than no tilt, for which psi is at most this.
+        # A center that is not the saddle may be worse than no tilt. Without a tilt psi
+        # is at most f at the first bound, which is compared with psi at the center.
         if saddle is None:
             height = float(np.sum(tilt * (0.5 * tilt - center) + levels))
             if not height < float(special.log_ndtr(-scaled[0])):
@@ -157,7 +155,8 @@ def _hazard(x: Array) -> tuple[Array, Array]:
         return hazard, hazard - x
     # h - x = 1 / (x + 2 / (x + 3 / (x + ...)))
     fraction = base = np.maximum(x, DEEP_BOUND)
-    for n in range(NUM_FRACTIONS, 1, -1):
+    # Above the bound, terms after the fortieth are below the rounding errors.
+    for n in range(40, 1, -1):
         fraction = base + n / fraction
     excess = np.where(is_deep, 1.0 / fraction, hazard - x)
     return np.where(is_deep, x + excess, hazard), excess
@@ -238,7 +237,9 @@ def _solve(
     with np.errstate(all="ignore"):
         value, slope = equations(point)
         size = float(np.linalg.norm(value))
-        for _ in range(MAX_ITERATIONS if np.isfinite(slope).all() else 0):
+        # At most 100 Newton steps. Without the saddle, draws are exact, too, but
+        # rejected more often.
+        for _ in range(100 if np.isfinite(slope).all() else 0):
             # Another step is useless if the residual of the saddle is smaller.
             if size < 1e-9:
                 break

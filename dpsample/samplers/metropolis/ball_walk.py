@@ -10,15 +10,14 @@ moves were counted as steps, the draws would have another distribution.
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import compile_run, fill_with_normals, walk
+from dpsample.samplers.chain import ROW, compile_run, fill_with_normals, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets.gibbs import Gibbs
-
-NOISE = 0  # Row of the scratch memory. `walk` writes the proposal to row 1.
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
 @kernel(counts_references=False)
@@ -28,6 +27,7 @@ def uniform_in_ball(rng, out):
     The direction is uniform, and the radius is U^{1/m} with U uniform on [0, 1].
     """
     fill_with_normals(rng, out)
+    # A vector of normals has a uniform direction. Its length is replaced.
     size = math.sqrt(np.dot(out, out))
     radius = rng.random() ** (1.0 / out.shape[0])
     for j in range(out.shape[0]):
@@ -36,7 +36,7 @@ def uniform_in_ball(rng, out):
 
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
-    noise = state.scratch[NOISE][: plan.factor.shape[1]]
+    noise = state.vectors[ROW.noise][: plan.factor.shape[1]]
     uniform_in_ball(rng, noise)
     return walk(target, pieces, plan, state, rng, noise)
 
@@ -68,6 +68,8 @@ class BallWalk(TunedSampler):
     True
     """
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    reads_records: ClassVar[bool] = False
+
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the radius from the length of the random walk's optimal steps."""
         return TuningRecipe(run=run, rate=0.3, first_step=2.4)

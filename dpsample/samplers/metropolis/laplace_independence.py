@@ -45,12 +45,13 @@ from dpsample.samplers.metropolis.preconditioned_crank_nicolson import (
     PreconditionedCrankNicolson,
 )
 from dpsample.samplers.sampler import Sampler
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # Margins of a block of records, at all points: 256 kB, which fit in a level-2 cache.
 MAX_BLOCK_MARGINS = 32768
-# Share of the Gaussian fit that must be inside the domain.
+# Share of the Gaussian fit that must be inside the domain. With less, most batches
+# would be nearly empty.
 MIN_SHARE_INSIDE = 0.01
 UNSUPPORTED = (
     "Hardly any proposal of the Gaussian fit lies in the domain. "
@@ -193,7 +194,7 @@ def evaluate_energies(target, pieces, points, work, out, begin):
     if begin < data.num_records:
         return begin
     for b in range(points.shape[0]):
-        penalty = gibbs.regularizer(target, pieces, points[b], work.work)
+        penalty = gibbs_target.regularizer(target, pieces, points[b], work.work)
         out[b] = target.k * (out[b] / data.num_records + target.mu * penalty)
     return begin
 
@@ -279,8 +280,8 @@ def refill(target, pieces, plan, state, rng):
     if progress.next_record < target.data.num_records:
         control.stage = 1
         return PAUSED
-    state.counts[chain.VALUES] += num_inside
-    state.counts[chain.RECORDS] += num_inside * target.data.num_records
+    state.counts[chain.COUNT.values] += num_inside
+    state.counts[chain.COUNT.records] += num_inside * target.data.num_records
     for i in range(num_inside):
         # The log weights were minus log q until now.
         state.workspace.log_weights[i] -= state.workspace.energies[i]
@@ -297,7 +298,8 @@ def fill_batch(target, pieces, plan, state, rng):
     """
     control, progress = state.work.control[0], state.workspace.refill[0]
     control.stage, is_over = 0, False
-    # A batch of n entries is filled from at most this many times n proposals.
+    # If hardly any proposal is inside, the batch is left with fewer entries after 20
+    # times as many proposals.
     while progress.num_proposed < 20 * plan.batch:
         if is_over:
             control.stage = 1
@@ -307,7 +309,7 @@ def fill_batch(target, pieces, plan, state, rng):
         i = progress.num_inside
         proposal = state.workspace.proposals[i]
         square = propose(plan, rng, state.workspace.noise, proposal)
-        status = gibbs.inside(target, pieces, proposal, state.work.work)
+        status = gibbs_target.inside(target, pieces, proposal, state.work.work)
         if np.isnan(status):
             return FUNCTION_FAILED
         if status == 0.0:
@@ -329,9 +331,11 @@ def step(target, pieces, plan, state, rng):
         code = refill(target, pieces, plan, state, rng)
         if code != OK:
             return code
-    state.counts[chain.PROPOSALS] += 1
+    state.counts[chain.COUNT.proposals] += 1
     i = int(header.num_used)
-    # Proposals outside the domain were drawn before the i-th one inside, or at the end.
+    # The proposals are tested in the order in which they were drawn. Those outside of
+    # the domain came before the i-th one inside, or at the end, and each is a step that
+    # stays.
     if i == int(header.num_inside):
         header.num_outside_after -= 1.0
         return OK
@@ -346,7 +350,7 @@ def step(target, pieces, plan, state, rng):
         copy_into(state.workspace.proposals[i], state.position)
         state.energy[0] = state.workspace.energies[i]
         header.log_weight = state.workspace.log_weights[i]
-        state.counts[chain.ACCEPTED] += 1
+        state.counts[chain.COUNT.accepted] += 1
     return OK
 
 

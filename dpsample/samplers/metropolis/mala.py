@@ -10,6 +10,7 @@ outside the domain is rejected.
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import multiply
 from dpsample.samplers.chain import (
-    PROPOSALS,
+    COUNT,
     ChainState,
     compile_run,
     decide_with_gradient,
@@ -29,11 +30,21 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets import gibbs
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets import gibbs_target
+from dpsample.targets.gibbs_target import GibbsTarget
 
-# Rows of the scratch memory.
-NOISE, PROPOSAL, NEW_GRADIENT, DRIFT, WHITE, NUM_ROWS = range(6)
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors."""
+
+    noise: int = 0
+    proposal: int = 1
+    new_gradient: int = 2
+    drift: int = 3
+    white: int = 4
+
+
+ROW = VectorRow()
 
 
 @kernel(counts_references=False)
@@ -77,19 +88,19 @@ def subtract_gradient(plan, gradient, scale, noise):
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test. The state's memory is the gradient."""
     rank = plan.factor.shape[1]
-    noise, proposal = state.scratch[NOISE][:rank], state.scratch[PROPOSAL]
-    new_gradient, drift = state.scratch[NEW_GRADIENT], state.scratch[DRIFT]
-    white = state.scratch[WHITE][:rank]
+    noise, proposal = state.vectors[ROW.noise][:rank], state.vectors[ROW.proposal]
+    new_gradient, drift = state.vectors[ROW.new_gradient], state.vectors[ROW.drift]
+    white = state.vectors[ROW.white][:rank]
     fill_with_normals(rng, noise)
     scale = math.sqrt(2.0 * plan.step)
     # x - tau C grad V + sqrt(2 tau) L z = x + scale L (z - tau / scale L^T grad V)
     subtract_gradient(plan, state.memory, plan.step / scale, noise)
     displace(plan, state.position, noise, scale, proposal)
-    state.counts[PROPOSALS] += 1
+    state.counts[COUNT.proposals] += 1
     # The threshold is drawn for each proposal, so that the number of random numbers of
     # a step does not depend on the domain.
     threshold = -rng.standard_exponential()
-    status = gibbs.inside(target, pieces, proposal, state.work)
+    status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status != 1.0:
         return OK if status == 0.0 else FUNCTION_FAILED
     energy = evaluate_gradient(target, pieces, state, proposal, new_gradient)
@@ -104,7 +115,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Gibbs, plan: object, position: Array) -> ChainState:
+def init(target: GibbsTarget, plan: object, position: Array) -> ChainState:
     """Return a new state at a position of the domain, with its gradient."""
     del plan  # the gradient is the target's
     gradient = target.gradient(position)
@@ -112,7 +123,7 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     if not np.isfinite(gradient).all():
         position = retreat_from_boundary(target, position)
         gradient = target.gradient(position)
-    return new_state(target, position, memory=gradient, rows=NUM_ROWS)
+    return new_state(target, position, memory=gradient, rows=len(ROW))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,9 +150,11 @@ class MALA(TunedSampler):
     0.1
     """
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    reads_records: ClassVar[bool] = False
+
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the step from dim^(-1/3), the optimal order for a Gaussian target."""
-        dim = target.problem.domain.affine_dim(target.dim)
+        dim = target.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run, init_fn=init, rate=0.57, first_step=dim ** (-1.0 / 3.0)
         )

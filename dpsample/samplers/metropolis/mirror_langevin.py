@@ -3,7 +3,8 @@
 
     grad phi(x') = grad phi(x) - tau grad V(x) + sqrt(2 tau) B(x) z,    B B^T = H(x),
 
-with H the Hessian of phi and z ~ N(0, I), accepted by the Metropolis-Hastings rule for
+with H the Hessian of phi, tau the step and z ~ N(0, I), accepted by the
+Metropolis-Hastings rule for the density of proposals
 
     q(x, x') = N(grad phi(x'); grad phi(x) - tau grad V(x), 2 tau H(x)) det H(x').
 
@@ -15,20 +16,20 @@ Without the accept test the distribution would be biased. The mirror maps phi ar
 ==========  ==================================================  =====================
 geometry    phi                                                 coordinates
 ==========  ==================================================  =====================
-BOX         -w_i log(x_i - a_i) - w_i log(b_i - x_i), summed    x
-BALL        -w log(R^2 - |x - c|^2)                             x
-SIMPLEX     w sum x_i log x_i                                   all but the last x_i
-POWER       sum (u_i^2 + 1)^(p/2) / (p (p - 1))                 u_i = (x_i - c_i) / s_i
+box         -w_i log(x_i - a_i) - w_i log(b_i - x_i), summed    x
+ball        -w log(R^2 - |x - c|^2)                             x
+simplex     w sum x_i log x_i                                   all but the last x_i
+power       sum (u_i^2 + 1)^(p/2) / (p (p - 1))                 u_i = (x_i - c_i) / s_i
 ==========  ==================================================  =====================
 
-BOX is for the domain a_i <= x_i <= b_i, and BALL for a ball of radius R about c. All
-vectors have the length of x. The coordinates of the simplex are one fewer, so there the
-last entry of a dual vector is 0.
+The box is a_i <= x_i <= b_i, and the ball has the radius R about c. The weights w and
+scales s are fitted to the target. All vectors have the length of x. The coordinates of
+the simplex are one fewer, so there the last entry of a dual vector is 0.
 """
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -39,7 +40,7 @@ from dpsample.core.jit import kernel
 from dpsample.numerics.norms import distance
 from dpsample.samplers import chain
 from dpsample.samplers.chain import (
-    PROPOSALS,
+    COUNT,
     ChainState,
     compile_run,
     new_state,
@@ -48,23 +49,42 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets import gibbs
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets import gibbs_target
+from dpsample.targets.gibbs_target import GibbsTarget
 
-BOX, BALL, SIMPLEX, POWER = range(4)
-GEOMETRIES = ("auto", "barrier", "entropy", "power")
+
+class Geometry(NamedTuple):
+    """Codes of the mirror maps in the table above."""
+
+    box: int = 0
+    ball: int = 1
+    simplex: int = 2
+    power: int = 3
+
+
+GEOMETRY = Geometry()
 # Points that are closer to the boundary are treated as outside, so that squares of
 # reciprocal distances are finite.
 MIN_SLACK = 1e-140
-# Rows of the scratch memory.
-PROPOSAL, NEW_GRADIENT, DUAL, NEW_DUAL, NUM_ROWS = range(5)
+
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors."""
+
+    proposal: int = 0
+    new_gradient: int = 1
+    dual: int = 2
+    new_dual: int = 3
+
+
+ROW = VectorRow()
 
 
 class Map(NamedTuple):
     """A mirror map. Fields that its geometry does not use hold harmless values."""
 
-    geometry: int  # BOX, BALL, SIMPLEX or POWER
-    weight: Array  # (dim,): w_i, or the scales s_i of POWER
+    geometry: int  # code in `Geometry`
+    weight: Array  # (dim,): w_i, or the scales s_i of the power map
     center: Array  # (dim,)
     lower: Array  # (dim,)
     upper: Array  # (dim,)
@@ -76,7 +96,7 @@ class Map(NamedTuple):
 def map_to_dual(mirror, x, out):
     """Fill out with the gradient of phi, and return whether x is strictly inside."""
     dim = x.shape[0]
-    if mirror.geometry == BALL:
+    if mirror.geometry == GEOMETRY.ball:
         r = distance(x, mirror.center, 2.0)
         squared_slack = (mirror.radius - r) * (mirror.radius + r)
         for j in range(dim):
@@ -84,11 +104,11 @@ def map_to_dual(mirror, x, out):
         return squared_slack > MIN_SLACK
     is_inside = True
     for j in range(dim):
-        if mirror.geometry == BOX:
+        if mirror.geometry == GEOMETRY.box:
             left, right = x[j] - mirror.lower[j], mirror.upper[j] - x[j]
             is_inside = is_inside and left > MIN_SLACK and right > MIN_SLACK
             out[j] = mirror.weight[j] * (1.0 / right - 1.0 / left)
-        elif mirror.geometry == SIMPLEX:
+        elif mirror.geometry == GEOMETRY.simplex:
             is_inside = is_inside and x[j] > MIN_SLACK and x[dim - 1] > MIN_SLACK
             if is_inside:
                 out[j] = mirror.weight[0] * (math.log(x[j]) - math.log(x[dim - 1]))
@@ -124,7 +144,7 @@ def solve_power(size, p):
 def map_from_dual(mirror, y, out):
     """Fill out with the point of a dual vector y, whose entries may be infinite."""
     dim = y.shape[0]
-    if mirror.geometry == SIMPLEX:
+    if mirror.geometry == GEOMETRY.simplex:
         largest, total = -np.inf, 0.0
         for j in range(dim):
             largest = max(largest, y[j])
@@ -140,11 +160,11 @@ def map_from_dual(mirror, y, out):
         size += (y[j] / mirror.weight[j]) ** 2
     for j in range(dim):
         v = y[j] / mirror.weight[j]
-        if mirror.geometry == POWER:
+        if mirror.geometry == GEOMETRY.power:
             v = (mirror.p - 1.0) * y[j] * mirror.weight[j]
             u = math.copysign(solve_power(abs(v), mirror.p), v) if v != 0.0 else 0.0
             out[j] = mirror.center[j] + mirror.weight[j] * u
-        elif mirror.geometry == BALL:
+        elif mirror.geometry == GEOMETRY.ball:
             scaled = mirror.radius * mirror.radius
             scaled /= 1.0 + math.sqrt(1.0 + size * mirror.radius * mirror.radius)
             out[j] = mirror.center[j] + v * scaled
@@ -161,10 +181,10 @@ def hessian_entry(mirror, x, j):
 
     The Hessian of the simplex has the entry of the last coordinate added everywhere.
     """
-    if mirror.geometry == BOX:
+    if mirror.geometry == GEOMETRY.box:
         left, right = x[j] - mirror.lower[j], mirror.upper[j] - x[j]
         return mirror.weight[j] * (1.0 / (left * left) + 1.0 / (right * right))
-    if mirror.geometry == SIMPLEX:
+    if mirror.geometry == GEOMETRY.simplex:
         return mirror.weight[0] / x[j]
     u = (x[j] - mirror.center[j]) / mirror.weight[j]
     square = u * u + 1.0
@@ -176,8 +196,9 @@ def hessian_entry(mirror, x, j):
 def multiply_hessian_root(mirror, x, z, out):
     """Fill out with B z, where B B^T is the Hessian at x, for dim numbers z."""
     dim = x.shape[0]
-    if mirror.geometry == BALL:
-        # B multiplies the radial part of z by more than the rest.
+    if mirror.geometry == GEOMETRY.ball:
+        # H = (2 w / slack) (I + 2 / slack (x - c)(x - c)^T), slack = R^2 - |x - c|^2.
+        # So B multiplies the radial part of z by more than the rest.
         r = distance(x, mirror.center, 2.0)
         squared_slack = (mirror.radius - r) * (mirror.radius + r)
         across = math.sqrt(2.0 * mirror.weight[0] / squared_slack)
@@ -194,7 +215,7 @@ def multiply_hessian_root(mirror, x, z, out):
         return
     for j in range(dim):
         out[j] = math.sqrt(hessian_entry(mirror, x, j)) * z[j]
-    if mirror.geometry == SIMPLEX:
+    if mirror.geometry == GEOMETRY.simplex:
         shared = out[dim - 1]
         for j in range(dim):
             out[j] -= shared
@@ -204,7 +225,7 @@ def multiply_hessian_root(mirror, x, z, out):
 def log_det(mirror, x):
     """Return the log determinant of the Hessian, up to a constant on the simplex."""
     dim, total = x.shape[0], 0.0
-    if mirror.geometry == BALL:
+    if mirror.geometry == GEOMETRY.ball:
         r = distance(x, mirror.center, 2.0)
         square = mirror.radius * mirror.radius
         squared_slack = (mirror.radius - r) * (mirror.radius + r)
@@ -219,7 +240,7 @@ def log_det(mirror, x):
 def squared_dual_norm(mirror, x, v):
     """Return v^T H^{-1} v."""
     dim, total, along = x.shape[0], 0.0, 0.0
-    if mirror.geometry == BALL:
+    if mirror.geometry == GEOMETRY.ball:
         r = distance(x, mirror.center, 2.0)
         squared_slack = (mirror.radius - r) * (mirror.radius + r)
         for j in range(dim):
@@ -227,7 +248,7 @@ def squared_dual_norm(mirror, x, v):
             along += (x[j] - mirror.center[j]) * v[j]
         total -= 2.0 * along * along / (mirror.radius * mirror.radius + r * r)
         return 0.5 * squared_slack / mirror.weight[0] * total
-    if mirror.geometry == SIMPLEX:
+    if mirror.geometry == GEOMETRY.simplex:
         for j in range(dim):
             along += x[j] * v[j]
         for j in range(dim):
@@ -252,7 +273,7 @@ def drop_last_coordinate(mirror, gradient):
 
     On the simplex the last entry of x is 1 minus the others.
     """
-    if mirror.geometry == SIMPLEX:
+    if mirror.geometry == GEOMETRY.simplex:
         last = gradient[gradient.shape[0] - 1]
         for j in range(gradient.shape[0]):
             gradient[j] -= last
@@ -291,13 +312,13 @@ def propose(plan, origin, origin_gradient, rng, noise, dual, out):
 
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test. The state's memory is the gradient."""
-    gradient, proposal = state.memory, state.scratch[PROPOSAL]
-    new_gradient, position = state.scratch[NEW_GRADIENT], state.position
-    dual, new_dual = state.scratch[DUAL], state.scratch[NEW_DUAL]
-    state.counts[PROPOSALS] += 1
+    gradient, proposal = state.memory, state.vectors[ROW.proposal]
+    new_gradient, position = state.vectors[ROW.new_gradient], state.position
+    dual, new_dual = state.vectors[ROW.dual], state.vectors[ROW.new_dual]
+    state.counts[COUNT.proposals] += 1
     is_inside = propose(plan, position, gradient, rng, dual, new_dual, proposal)
     threshold = -rng.standard_exponential()
-    status = gibbs.inside(target, pieces, proposal, state.work)
+    status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status == 0.0 or not is_inside:
         return OK
     if np.isnan(status):
@@ -315,32 +336,32 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Gibbs, plan: MirrorPlan, position: Array) -> ChainState:
+def init(target: GibbsTarget, plan: MirrorPlan, position: Array) -> ChainState:
     """Return a new state at a position, which is moved off the boundary."""
     point, scratch = np.array(position, dtype=np.float64), np.empty(target.dim)
     if not map_to_dual(plan.mirror, point, scratch):
         point = retreat_from_boundary(target, point)
     gradient = target.gradient(point)
     drop_last_coordinate(plan.mirror, gradient)
-    return new_state(target, point, memory=gradient, rows=NUM_ROWS)
+    return new_state(target, point, memory=gradient, rows=len(ROW))
 
 
-def choose_geometry(target: Gibbs, kind: str) -> int | None:
+def choose_geometry(target: GibbsTarget, kind: str) -> int | None:
     """Return the code of the domain's map, or None if it has none of this kind."""
-    domain = target.problem.domain
+    domain = target.domain
     if domain.is_simplex:
-        return SIMPLEX if kind in ("auto", "entropy") else None
+        return GEOMETRY.simplex if kind in ("auto", "entropy") else None
     if kind == "entropy":
         return None
     if kind != "power":
         if domain.is_box:
-            return BOX
+            return GEOMETRY.box
         if domain.is_euclidean_ball:
-            return BALL
-    return None if kind == "barrier" else POWER
+            return GEOMETRY.ball
+    return None if kind == "barrier" else GEOMETRY.power
 
 
-def fit_map(target: Gibbs, geometry: int, gaussian: GaussianFit) -> Map:
+def fit_map(target: GibbsTarget, geometry: int, gaussian: GaussianFit) -> Map:
     """Return the map whose Hessian at the fit's center has about the fit's scales."""
     body, center = target.numbers.body, gaussian.center
     deviations = np.sqrt(np.einsum("ij,ij->i", gaussian.factor, gaussian.factor))
@@ -355,14 +376,14 @@ def fit_map(target: Gibbs, geometry: int, gaussian: GaussianFit) -> Map:
         radius=body.radius,
         p=exponent,
     )
-    if geometry == POWER:
+    if geometry == GEOMETRY.power:
         return unit._replace(weight=deviations, center=center)
     # The weights solve H_jj = 1 / deviation_j^2 at the center. A map with one weight
     # takes their mean.
-    if geometry == BALL:
+    if geometry == GEOMETRY.ball:
         squared_slack = body.radius**2 - np.sum((center - body.center) ** 2)
         weights = np.full(target.dim, 0.5 * squared_slack) / deviations**2
-    elif geometry == SIMPLEX:
+    elif geometry == GEOMETRY.simplex:
         weights = center / deviations**2
     else:
         # If a facet is closer than a standard deviation, the distance says more about
@@ -401,27 +422,30 @@ class MirrorLangevin(TunedSampler):
     'power'
     """
 
+    reads_records: ClassVar[bool] = False
+
     geometry: str = "auto"
 
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        check.one_of(GEOMETRIES, geometry=self.geometry)
+        geometries = ("auto", "barrier", "entropy", "power")
+        check.one_of(geometries, geometry=self.geometry)
 
-    def _supports(self, target: Gibbs) -> tuple[bool, str]:
+    def _supports(self, target: GibbsTarget) -> tuple[bool, str]:
         """Return whether the domain has a map of the geometry, and if not, why."""
         if choose_geometry(target, self.geometry) is not None:
             return True, ""
-        name = target.problem.domain.name
+        name = target.domain.name
         return False, (
             f'The domain "{name}" has no mirror map "{self.geometry}": '
             'use geometry="auto".'
         )
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the step from dim^(-1/3), the optimal order of Langevin steps."""
         geometry = cast(int, choose_geometry(target, self.geometry))
-        dim = target.problem.domain.affine_dim(target.dim)
+        dim = target.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run,
             init_fn=init,

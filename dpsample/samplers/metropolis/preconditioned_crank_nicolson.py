@@ -11,7 +11,7 @@ fit N(c, L L^T) leaves out. The share b of new noise is the step of the plan. If
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,10 +25,19 @@ from dpsample.samplers.chain import (
     fill_with_normals,
 )
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 
-# Rows of the scratch memory.
-NOISE, PROPOSAL, ORIGIN, WHITE = range(4)
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors."""
+
+    noise: int = 0
+    proposal: int = 1
+    origin: int = 2  # x - c, and then the proposal's mean
+    white: int = 3  # whitened coordinates
+
+
+ROW = VectorRow()
 
 
 @kernel(counts_references=False)
@@ -46,9 +55,10 @@ def half_square(plan, theta, difference, white):
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
     rank = plan.factor.shape[1]
-    noise, proposal = state.scratch[NOISE][:rank], state.scratch[PROPOSAL]
-    origin, white = state.scratch[ORIGIN], state.scratch[WHITE][:rank]
+    noise, proposal = state.vectors[ROW.noise][:rank], state.vectors[ROW.proposal]
+    origin, white = state.vectors[ROW.origin], state.vectors[ROW.white][:rank]
     fill_with_normals(rng, noise)
+    # This factor keeps the variance of the fit.
     shrink_factor = math.sqrt(1.0 - plan.step * plan.step)
     # The first call leaves x - c in the origin, which becomes the proposal's mean.
     log_ratio = state.energy[0] - half_square(plan, state.position, origin, white)
@@ -56,6 +66,7 @@ def step(target, pieces, plan, state, rng):
         origin[j] = plan.center[j] + shrink_factor * origin[j]
     displace(plan, origin, noise, plan.step, proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
+    # The Gaussian's part of the energies cancels with the proposal's densities.
     log_ratio -= energy - half_square(plan, proposal, origin, white)
     return accept_or_reject(state, proposal, energy, log_ratio, rng)
 
@@ -88,9 +99,11 @@ class PreconditionedCrankNicolson(TunedSampler):
     'invariant'
     """
 
+    reads_records: ClassVar[bool] = False
+
     longest_step: ClassVar[float] = 1.0
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the share of new noise, which is at most 1."""
         return TuningRecipe(
             run=run, rate=0.6, first_step=0.5, longest=self.longest_step

@@ -13,7 +13,7 @@ cone measure: a set of points is as probable as the volume of the cone over it.
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,9 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import compile_run, fill_with_normals, walk
+from dpsample.samplers.chain import ROW, compile_run, fill_with_normals, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets.gibbs import Gibbs
-
-NOISE = 0  # Row of the scratch memory. `walk` writes the proposal to row 1.
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
 @by_address
@@ -54,6 +52,7 @@ def fill_noise(p, rng, noise):
         if p == np.inf:
             noise[j] = 2.0 * rng.random() - 1.0
         else:
+            # |z_j|^p has a gamma distribution if z_j has a density exp(-|z|^p).
             power = rng.standard_gamma(1.0 / p)
             power_sum += power
             noise[j] = power ** (1.0 / p)
@@ -73,7 +72,7 @@ def fill_noise(p, rng, noise):
 
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
-    noise = state.scratch[NOISE][: plan.factor.shape[1]]
+    noise = state.vectors[ROW.noise][: plan.factor.shape[1]]
     fill_noise(plan.p, rng, noise)
     return walk(target, pieces, plan, state, rng, noise)
 
@@ -108,6 +107,8 @@ class RandomWalk(TunedSampler):
     'invariant'
     """
 
+    reads_records: ClassVar[bool] = False
+
     p: float = 2.0
 
     def __post_init__(self) -> None:
@@ -115,9 +116,9 @@ class RandomWalk(TunedSampler):
         super().__post_init__()
         check.at_least(1.0, p=self.p)
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the scale from 2.38 / sqrt(dim), optimal for Gaussian targets."""
-        dim = target.problem.domain.affine_dim(target.dim)
+        dim = target.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run,
             plan_fn=lambda gaussian, step: RandomWalkPlan(

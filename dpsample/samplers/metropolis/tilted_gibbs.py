@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs
-r"""Tilted Gibbs: the proximal sampler with one Metropolis proposal per step.
+r"""Tilted GibbsTarget: the proximal sampler with one Metropolis proposal per step.
 
     y ~ N(x, h C),    x' ~ N(y - h/(1 + h) C s, h/(1 + h) C),    s = grad V(w(y)),
 
@@ -15,6 +15,7 @@ large steps need only one gradient and one value of V.
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,12 +30,23 @@ from dpsample.samplers.chain import (
     fill_with_normals,
 )
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets import gibbs
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets import gibbs_target
+from dpsample.targets.gibbs_target import GibbsTarget
 
-# Rows of the scratch memory. Y holds y, TANGENT_POINT w(y) and GRADIENT s. MEAN holds
-# the proposal's mean, and later a difference of points.
-NOISE, PROPOSAL, Y, TANGENT_POINT, GRADIENT, WHITE, MEAN = range(7)
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors."""
+
+    noise: int = 0
+    proposal: int = 1
+    y: int = 2
+    tangent_point: int = 3  # w(y)
+    gradient: int = 4  # s
+    white: int = 5
+    mean: int = 6  # mean of the proposal, and later a difference of points
+
+
+ROW = VectorRow()
 
 
 @kernel(counts_references=False)
@@ -49,12 +61,12 @@ def surrogate(plan, theta, w, s, difference, white):
 @kernel(counts_references=False)
 def set_proposal_mean(target, pieces, plan, state):
     """Fill the scratch rows of w, s and the proposal's mean from the row of y."""
-    y, w = state.scratch[Y], state.scratch[TANGENT_POINT]
-    s, mean = state.scratch[GRADIENT], state.scratch[MEAN]
-    white = state.scratch[WHITE][: plan.factor.shape[1]]
+    y, w = state.vectors[ROW.y], state.vectors[ROW.tangent_point]
+    s, mean = state.vectors[ROW.gradient], state.vectors[ROW.mean]
+    white = state.vectors[ROW.white][: plan.factor.shape[1]]
     # w is a function of y, so that given y the proposal is independent of x. Then its
     # density at x and x' is the same function, and the ratio needs no reverse move.
-    gibbs.project(target, pieces, y, w)
+    gibbs_target.project(target, pieces, y, w)
     is_outside = False
     for j in range(y.shape[0]):
         is_outside = is_outside or w[j] != y[j]
@@ -79,24 +91,24 @@ def log_acceptance(plan, state, energy):
     The quadratics of pi(x | y) and of the proposal's density cancel, and leave the
     differences of V and the surrogate.
     """
-    w, s = state.scratch[TANGENT_POINT], state.scratch[GRADIENT]
-    difference, white = state.scratch[MEAN], state.scratch[WHITE]
+    w, s = state.vectors[ROW.tangent_point], state.vectors[ROW.gradient]
+    difference, white = state.vectors[ROW.mean], state.vectors[ROW.white]
     white = white[: plan.factor.shape[1]]
-    position, proposal = state.position, state.scratch[PROPOSAL]
+    position, proposal = state.position, state.vectors[ROW.proposal]
     log_ratio = state.energy[0] - surrogate(plan, position, w, s, difference, white)
     return log_ratio - (energy - surrogate(plan, proposal, w, s, difference, white))
 
 
 def step(target, pieces, plan, state, rng):
     """Draw y, propose x' given y, and accept or reject it."""
-    noise, proposal = state.scratch[NOISE], state.scratch[PROPOSAL]
+    noise, proposal = state.vectors[ROW.noise], state.vectors[ROW.proposal]
     noise = noise[: plan.factor.shape[1]]
     fill_with_normals(rng, noise)
-    displace(plan, state.position, noise, math.sqrt(plan.step), state.scratch[Y])
+    displace(plan, state.position, noise, math.sqrt(plan.step), state.vectors[ROW.y])
     set_proposal_mean(target, pieces, plan, state)
     fill_with_normals(rng, noise)
     scale = math.sqrt(plan.step / (1.0 + plan.step))
-    displace(plan, state.scratch[MEAN], noise, scale, proposal)
+    displace(plan, state.vectors[ROW.mean], noise, scale, proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
     return accept_or_reject(
         state, proposal, energy, log_acceptance(plan, state, energy), rng
@@ -130,6 +142,8 @@ class TiltedGibbs(TunedSampler):
     True
     """
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    reads_records: ClassVar[bool] = False
+
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the step."""
         return TuningRecipe(run=run, rate=0.7, first_step=1.0)

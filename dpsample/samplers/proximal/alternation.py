@@ -6,12 +6,13 @@ P is a matrix, the metric, and h the step. Each step draws
 
     y ~ N(x, h P^{-1}),    x ~ exp(-V(x) - ||x - y||_P^2 / (2h)) on the domain.
 
-The second draw is exact, by rejection. U is V, or its risk part alone if proposals have
-the factor of the regularizer exactly. Let w(y) be the projection of y to the domain.
-U is at least its tangent at w plus the quadratic ``tangent / 2 ||x - w||_P^2``, with a
-constant ``tangent`` >= 0. The difference is the *gap*. The *envelope* is the Gaussian
-with the sum of tangent, quadratic and ||x - y||_P^2 / (2h) as its energy. A proposal
-from the envelope is accepted with probability ``exp(-gap)``, which is at most 1.
+V = k (F + mu r) is minus the log density. The second draw is exact, by rejection. U is
+V, or k F alone if proposals have the regularizer's factor e^{-k mu r} exactly. Let
+w(y), the *tangent point*, be the projection of y to the domain. U is at least its
+tangent at w plus the quadratic ``tangent / 2 ||x - w||_P^2``, with a constant
+``tangent`` >= 0. The difference is the *gap*. The *envelope* is the Gaussian with the
+sum of tangent, quadratic and ||x - y||_P^2 / (2h) as its energy. A proposal from the
+envelope is accepted with probability ``exp(-gap)``, which is at most 1.
 
 If the envelope's mean is far outside the domain, hardly any proposal would be inside.
 Then proposals are made in a halfspace that contains the domain but not the mean, or in
@@ -20,10 +21,10 @@ at w, and tests proposals: here on all records, in `thinned` and `screened` on f
 them.
 
 **Proof of the error.** In the metric of P the energy is 1-strongly convex on the
-domain. An exact conditional draw contracts the Kullback-Leibler divergence by
-:math:`(1+h)^{-2}` per step. After the first step from a point it is at most
-:math:`W_0^2 / (2h)`, where W_0 bounds the root mean squared distance of the point from
-the target. Pinsker's inequality gives the total variation.
+domain. A step with exact draws multiplies the Kullback-Leibler divergence of the chain
+from the target by at most :math:`(1+h)^{-2}`. After the first step from a point it is
+at most :math:`W_0^2 / (2h)`, where W_0 bounds the root mean squared distance of the
+point from the target. Pinsker's inequality gives the total variation, see `tv_bound`.
 """
 
 import math
@@ -55,30 +56,58 @@ from dpsample.samplers.errors import (
     FUNCTION_FAILED,
     OK,
 )
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
-# Rows of a chain's scratch memory. TANGENT_POINT is w, GRADIENT the gradient of U at w,
-# MEAN the envelope's mean, DIFFERENCE x - w, and PRODUCT a matrix times the difference.
-# The exact draws of `envelope_draws` use NOISE and DIRECTION.
-Y_NOISE, Y, TANGENT_POINT, GRADIENT, MEAN, PROPOSAL, DIFFERENCE, PRODUCT = range(8)
-NOISE, DIRECTION, NUM_ROWS = range(8, 11)
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors."""
+
+    y_noise: int = 0  # standard normals of y
+    y: int = 1
+    tangent_point: int = 2  # w
+    gradient: int = 3  # gradient of U at w
+    mean: int = 4  # mean of the envelope
+    proposal: int = 5
+    difference: int = 6  # x - w
+    product: int = 7  # a matrix times the difference
+    noise: int = 8  # this and the next row: exact draws of `envelope_draws`
+    direction: int = 9
+
+
+ROW = VectorRow()
 # Number of proposals inside the domain, in addition to the counts of all chains.
-INSIDE = chain.NUM_COUNTS
-COUNT_NAMES = (*chain.COUNT_NAMES, "inside")
-NUM_COUNTS = len(COUNT_NAMES)
-# Limits of the proposals of one step. A step of a study that needs more than the first
-# is hopeless. A step of a release has no limit.
+INSIDE = len(chain.COUNT)
+# Limits of the proposals of one step. A study gives up after the first number, because
+# hours would pass. A release has no limit, because giving up would reveal something
+# about the records.
 MAX_PROPOSALS = 10**7
 NO_LIMIT = 2**62
-# Results of `propose`, in addition to 1 (inside) and 0 (outside).
+# Results of `propose`, in addition to 1 (inside the domain), 0 (outside) and NaN (a
+# function failed): the draw needs more proposals of its own, or it failed.
 UNFINISHED = 2.0
 NO_DRAW = 3.0
-# Stages of a conditional draw between two calls, if a pause interrupted it.
-PROPOSING, TESTING = range(1, 3)
-# Kinds of halfspaces, by how they are found.
-NO_HALFSPACE, PROJECTED_HALFSPACE, BALL_HALFSPACE = range(3)
 
+
+class DrawStage(NamedTuple):
+    """Stages of a conditional draw that a pause interrupted."""
+
+    proposing: int = 1
+    testing: int = 2
+
+
+STAGE = DrawStage()
+
+
+class HalfspaceKind(NamedTuple):
+    """Kinds of halfspaces, by how they are found."""
+
+    none: int = 0
+    projected: int = 1
+    ball: int = 2
+
+
+HALFSPACE = HalfspaceKind()
 # A conditional draw under way.
 ConditionalDraw = record_dtype(
     num_proposals=int,
@@ -121,14 +150,14 @@ class ProximalPlan(NamedTuple):
     kappa: float  # the draw has the factor e^{-kappa ||x - center||^2 / 2} exactly
     kept_weight: float  # k mu if the regularizer is this factor, not part of U, or 0
     max_distance: float  # from the domain's center to its points
-    halfspace: int  # kind
-    squeeze: int  # whether an upper bound of the gap may save an energy
-    precision: Array  # P
+    halfspace: int  # code in `HalfspaceKind`
+    squeeze: int  # whether gap_curvature may accept a proposal without its energy
+    precision: Array  # (dim, dim): P, as the next two
     inverse: Array  # P^{-1} = factor factor^T
     factor: Array
-    basis: Array  # eigenvectors of P, as columns
-    eigenvalues: Array
-    gap_curvature: Array  # bound of the Hessian of the gap, 0 if there is none
+    basis: Array  # (dim, dim): eigenvectors of P, as columns
+    eigenvalues: Array  # (dim,)
+    gap_curvature: Array  # (dim, dim): bound of the gap's Hessian, 0 if there is none
 
 
 PLAN = frame_type(
@@ -166,8 +195,8 @@ def init(target: Gibbs, position: Array) -> ChainState:
     The next step depends on the position alone.
     """
     work = ProximalWork.new(position.size)
-    state = new_state(target, position, is_weighed=False, rows=NUM_ROWS, workspace=work)
-    return state._replace(counts=np.zeros(NUM_COUNTS, dtype=np.int64))
+    state = new_state(target, position, is_weighed=False, rows=len(ROW), workspace=work)
+    return state._replace(counts=np.zeros(INSIDE + 1, dtype=np.int64))
 
 
 @kernel(counts_references=False)
@@ -176,7 +205,8 @@ def set_ball_halfspace(plan, body, mean, support, a, b):
 
     With P = sum lambda_i q_i q_i^T and mean = c + sum a_i q_i, the projection is
     c + sum lambda_i a_i / (lambda_i + nu) q_i, with nu >= 0 such that it is on the
-    sphere. Any normal gives a valid halfspace, so the root need not be exact.
+    sphere. ``a`` and ``b`` are scratch vectors. Any normal gives a valid halfspace, so
+    the root nu need not be exact.
     """
     dim, normal = mean.shape[0], support.normal
     for j in range(dim):
@@ -209,7 +239,7 @@ def set_ball_halfspace(plan, body, mean, support, a, b):
 @kernel(counts_references=False)
 def project_outside_point(target, pieces, point, normal, projection):
     """Set normal to point minus its projection, and return its length."""
-    gibbs.project(target, pieces, point, projection)
+    gibbs_target.project(target, pieces, point, projection)
     square = 0.0
     for j in range(projection.shape[0]):
         normal[j] = point[j] - projection[j]
@@ -241,10 +271,10 @@ def set_projected_halfspace(target, pieces, plan, mean, support, projection, b):
         return
     for j in range(dim):
         normal[j] /= size
-    # The rounding error of the projection turns the normal by its ratio to the
-    # distance. The halfspace is moved outwards by the largest effect of that, because
-    # it must contain the domain.
-    # Rounding error of a Euclidean projection, relative to the domain's size.
+    # The projection has a relative rounding error of 1e-12 of the domain's size. Its
+    # ratio to the distance is the angle by which the normal is wrong. The halfspace
+    # must contain the domain, so it is moved outwards by the largest effect of that
+    # angle.
     slack = 1e-12 * scale * (1.0 + scale / size)
     status.offset = np.dot(normal, projection) + slack
     status.has_halfspace = True
@@ -255,14 +285,14 @@ def set_halfspace(target, pieces, plan, state, mean):
     """If mean is outside, set a halfspace that contains the domain but not mean."""
     support, status = state.workspace.support, state.workspace.support.status[0]
     status.has_halfspace, status.num_draws = False, 0
-    if plan.halfspace == NO_HALFSPACE:
+    if plan.halfspace == HALFSPACE.none:
         return OK
-    is_inside = gibbs.inside(target, pieces, mean, state.work)
+    is_inside = gibbs_target.inside(target, pieces, mean, state.work)
     if np.isnan(is_inside):
         return FUNCTION_FAILED
     if is_inside == 0.0:
-        a, b = state.scratch[NOISE], state.scratch[DIRECTION]
-        if plan.halfspace == BALL_HALFSPACE:
+        a, b = state.vectors[ROW.noise], state.vectors[ROW.direction]
+        if plan.halfspace == HALFSPACE.ball:
             set_ball_halfspace(plan, target.body, mean, support, a, b)
         else:
             set_projected_halfspace(target, pieces, plan, mean, support, a, b)
@@ -316,12 +346,12 @@ def propose(target, pieces, plan, draw, mean, state, rng, out):
     """
     out[:] = np.nan
     body, penalty, support = target.body, target.regularizer, state.workspace.support
-    draw(body, penalty, plan, mean, support, state.scratch, rng, out)
+    draw(body, penalty, plan, mean, support, state.vectors, rng, out)
     if np.isnan(out[0]):
         return NO_DRAW if np.isfinite(np.sum(mean)) else np.nan
     if out[0] == np.inf:
         return UNFINISHED
-    return gibbs.inside(target, pieces, out, state.work)
+    return gibbs_target.inside(target, pieces, out, state.work)
 
 
 def compile_draw_given_y(
@@ -341,26 +371,26 @@ def compile_draw_given_y(
 
     def draw_given_y(target, pieces, plan, state, rng):
         control, progress = state.work.control[0], state.workspace.draw[0]
-        mean, proposal = state.scratch[MEAN], state.scratch[PROPOSAL]
+        mean, proposal = state.vectors[ROW.mean], state.vectors[ROW.proposal]
         is_over, stage = False, control.stage
         if stage == 0:
-            w, gradient = state.scratch[TANGENT_POINT], state.scratch[GRADIENT]
-            gibbs.project(target, pieces, state.scratch[Y], w)
+            w, gradient = state.vectors[ROW.tangent_point], state.vectors[ROW.gradient]
+            gibbs_target.project(target, pieces, state.vectors[ROW.y], w)
             value = tangent_at(target, pieces, plan, state, w, gradient)
             if not np.isfinite(value):
                 return FUNCTION_FAILED
-            set_envelope_mean(plan.metric, state.scratch[Y], w, gradient, mean)
+            set_envelope_mean(plan.metric, state.vectors[ROW.y], w, gradient, mean)
             code = set_halfspace(target, pieces, plan.metric, state, mean)
             if code != OK:
                 return code
             progress.num_proposals, progress.tangent_value = 0, value
             is_over = is_due(control)
         control.stage = 0
-        while progress.num_proposals < plan.max_proposals or stage == TESTING:
+        while progress.num_proposals < plan.max_proposals or stage == STAGE.testing:
             if is_over:
-                control.stage = PROPOSING
+                control.stage = STAGE.proposing
                 return PAUSED
-            if stage != TESTING:
+            if stage != STAGE.testing:
                 metric, draw = plan.metric, plan.draw
                 status = propose(
                     target, pieces, metric, draw, mean, state, rng, proposal
@@ -369,7 +399,7 @@ def compile_draw_given_y(
                 if status == UNFINISHED:
                     continue
                 progress.num_proposals += 1
-                state.counts[chain.PROPOSALS] += 1
+                state.counts[chain.COUNT.proposals] += 1
                 if np.isnan(status):
                     return FUNCTION_FAILED
                 if status == NO_DRAW:
@@ -377,15 +407,15 @@ def compile_draw_given_y(
                 if status == 0.0:
                     continue
                 state.counts[INSIDE] += 1
-            verdict = test(target, pieces, plan, state, rng, stage == TESTING)
-            stage = PROPOSING
+            verdict = test(target, pieces, plan, state, rng, stage == STAGE.testing)
+            stage = STAGE.proposing
             if verdict == PAUSED:
-                control.stage = TESTING
+                control.stage = STAGE.testing
                 return PAUSED
             if verdict < 0:
                 return -verdict
             if verdict == 1:
-                state.counts[chain.ACCEPTED] += 1
+                state.counts[chain.COUNT.accepted] += 1
                 copy_into(proposal, state.position)
                 return OK
         return EXHAUSTED
@@ -401,8 +431,8 @@ def evaluate_tangent(target, pieces, plan, state, w, gradient):
 @kernel(counts_references=False)
 def set_difference(state):
     """Set the scratch row of x - w, for the proposal x."""
-    w, proposal = state.scratch[TANGENT_POINT], state.scratch[PROPOSAL]
-    difference = state.scratch[DIFFERENCE]
+    w, proposal = state.vectors[ROW.tangent_point], state.vectors[ROW.proposal]
+    difference = state.vectors[ROW.difference]
     for j in range(w.shape[0]):
         difference[j] = proposal[j] - w[j]
 
@@ -413,8 +443,8 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
 
     Return 1, 0, or minus a failure code.
     """
-    gradient, u_w = state.scratch[GRADIENT], state.workspace.draw[0].tangent_value
-    difference, product = state.scratch[DIFFERENCE], state.scratch[PRODUCT]
+    gradient, u_w = state.vectors[ROW.gradient], state.workspace.draw[0].tangent_value
+    difference, product = state.vectors[ROW.difference], state.vectors[ROW.product]
     set_difference(state)
     gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, product)
     if not np.isfinite(gap):
@@ -422,37 +452,37 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
     if gap < -slack:
         return -BOUND_VIOLATED
     if threshold < gap:
-        # An upper bound of the gap is used in addition if its rounding error is large.
+        # If the energies are so large that their difference has no correct digits, the
+        # gap is replaced by its upper bound.
         if not (slack > 1.0 and metric.gap_curvature[0, 0] > 0.0):
             return 0
-        # The difference of such energies has no correct digits. The gap is at most this
-        # quadratic, so a threshold above it accepts.
+        # The gap is at most this quadratic, so a threshold above it accepts.
         if threshold < 0.5 * quadratic(metric.gap_curvature, difference, product):
             return 0
     state.energy[0] = u_x
     if metric.kept_weight > 0.0:
-        proposal = state.scratch[PROPOSAL]
-        penalty = gibbs.regularizer(target, pieces, proposal, state.work)
+        proposal = state.vectors[ROW.proposal]
+        penalty = gibbs_target.regularizer(target, pieces, proposal, state.work)
         state.energy[0] += metric.kept_weight * penalty
     return 1
 
 
 def check_proposal(target, pieces, plan, state, rng, is_resumed):
     """Return 1 to accept the proposal, 0 to reject it, or minus a failure code."""
-    metric, proposal = plan.metric, state.scratch[PROPOSAL]
+    metric, proposal = plan.metric, state.vectors[ROW.proposal]
     threshold = rng.standard_exponential()
     state.energy[0] = np.nan
     if metric.squeeze == 1:
-        difference, product = state.scratch[DIFFERENCE], state.scratch[PRODUCT]
+        difference, product = state.vectors[ROW.difference], state.vectors[ROW.product]
         set_difference(state)
         # The gap is at most this quadratic. If the threshold is above it, no pass over
         # the records is needed.
         ceiling = 0.5 * quadratic(metric.gap_curvature, difference, product)
         if ceiling <= threshold:
             return 1
-    u_x = gibbs.energy(target, pieces, proposal, state.work)
-    state.counts[chain.VALUES] += 1
-    state.counts[chain.RECORDS] += target.data.num_records
+    u_x = gibbs_target.energy(target, pieces, proposal, state.work)
+    state.counts[chain.COUNT.values] += 1
+    state.counts[chain.COUNT.records] += target.data.num_records
     return compare_gap(target, pieces, metric, state, threshold, u_x)
 
 
@@ -462,9 +492,9 @@ draw_given_y = compile_draw_given_y(evaluate_tangent, check_proposal)
 @kernel(counts_references=False)
 def draw_y(metric, state, rng):
     """Draw y given x into its scratch row."""
-    noise, deviation = state.scratch[Y_NOISE], np.sqrt(metric.step)
+    noise, deviation = state.vectors[ROW.y_noise], np.sqrt(metric.step)
     fill_with_normals(rng, noise)
-    displace(metric, state.position, noise, deviation, state.scratch[Y])
+    displace(metric, state.position, noise, deviation, state.vectors[ROW.y])
 
 
 def step(target, pieces, plan, state, rng):

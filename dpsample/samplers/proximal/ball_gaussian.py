@@ -71,11 +71,13 @@ from dpsample.samplers.univariate.log_concave import (
 # that a draw fails is below 1e-1400.
 MAX_STEPS = 60
 MAX_PROPOSALS = 10_000
-# A share of e^-40 is below the rounding errors.
+# A part that is smaller than the rest by a factor e^-40 is below its rounding errors.
 _NEGLIGIBLE = 40.0
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_HALF_PI = math.sqrt(0.5 * math.pi)
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+# Nodes and weights of Gauss-Legendre quadrature on [-1, 1].
+_NODES = np.polynomial.legendre.leggauss(8)[0]
+_WEIGHTS = np.polynomial.legendre.leggauss(8)[1]
 
 
 class UnitBall(NamedTuple):
@@ -473,7 +475,7 @@ def _side(order, ball, mode, top, second, sign):
         chord = _new_chord(ball, across)
         slope = -sign * _slopes(order, ball, across, chord)[0]
         drop = _drop(order, ball, mode, top, across, chord)
-        # the range of delta in the bound of the acceptance
+        # The bound of the acceptance holds for drops in this range.
         if 0.4 <= drop <= 2.0 and slope > 0.0:
             return width, drop, slope
         low, high = (low, width) if drop > 1.0 else (width, high)

@@ -80,7 +80,6 @@ EDGE = 0.4
 SLACK = 1.0 - 1e-9
 # Steps h that a plan may have.
 STEPS = np.geomspace(1e-9, 1e6, 420).tolist()
-MAX_GRADIENTS = 80
 MAX_WORK = 2**31 - 1
 # Losses with a formula without branches.
 LOSSES = (Logistic, SmoothedHinge, Huber, Squared)
@@ -265,7 +264,6 @@ def log_bottom(p: float, num_steps: int, num_proposals: int) -> float:
 PHI = 0.5 * math.erfc(-EDGE / math.sqrt(2.0))
 DENSITY = math.exp(-0.5 * EDGE**2) / math.sqrt(2.0 * math.pi)
 RATE = 0.5 * (math.sqrt(EDGE**2 + 4.0) - EDGE)
-EXPONENTIAL = RATE * math.exp(-0.5 * RATE**2 - EDGE * RATE) * math.sqrt(2.0 * math.pi)
 
 
 def _inner_acceptance(s: float, reach: float, error: float, dim: int) -> float:
@@ -296,11 +294,13 @@ def _edge_acceptance(s: float, reach: float, error: float, dim: int) -> float:
     outside += math.exp(-0.5 * (0.5 * reach - EDGE) ** 2)
     shallow = 0.25 * reach + (reach / (reach - EDGE)) ** 2
     outside += (dim**2 - 1) / (4.0 * reach**3) * shallow
-    return EXPONENTIAL * PHI * max(0.0, accepted - outside)
+    exponential = RATE * math.exp(-0.5 * RATE**2 - EDGE * RATE)
+    exponential *= math.sqrt(2.0 * math.pi)
+    return exponential * PHI * max(0.0, accepted - outside)
 
 
-def new_plan(terms: MechanismTerms, work: int | None = None) -> ConstantTime:
-    """Return the plan of fewest passes, or of ``work`` passes.
+def new_plan(terms: MechanismTerms, num_passes: int | None = None) -> ConstantTime:
+    """Return the plan of fewest passes, or of ``num_passes`` passes.
 
     If these do not suffice, a ValueError names the number that does. `NoCertificate`
     explains why there is no plan. Both depend on public facts alone.
@@ -311,12 +311,13 @@ def new_plan(terms: MechanismTerms, work: int | None = None) -> ConstantTime:
             "constant_time=True is not possible: no number of passes below 2**31 is "
             "proved to suffice. Use fewer records, or a stronger ridge."
         )
-    if work is None:
+    if num_passes is None:
         return best
-    if work < best.work:
-        remedy = "It follows from public facts alone; work=None takes it."
-        check.fail("work", f">= {best.work} passes over the records", work, remedy)
-    return replace(best, work=work)
+    if num_passes < best.work:
+        remedy = "It follows from public facts alone; num_passes=None takes it."
+        condition = f">= {best.work} passes over the records"
+        check.fail("num_passes", condition, num_passes, remedy)
+    return replace(best, work=num_passes)
 
 
 @lru_cache(maxsize=64)
@@ -329,7 +330,7 @@ def _plan_with_fewest_passes(sizes: PublicSizes, gamma: float) -> ConstantTime |
         num_steps = alternation.num_steps(
             chain_gamma, step=step, start_bound=sizes.start_bound
         )
-        for num_gradients in range(1, MAX_GRADIENTS):
+        for num_gradients in range(1, 80):
             fixed = 1 + num_steps * num_gradients
             if fixed + num_steps >= least_work:
                 break

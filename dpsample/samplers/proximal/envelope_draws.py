@@ -2,11 +2,11 @@
 r"""Exact draws from the envelopes of the proximal sampler, in a metric P.
 
 A draw is a compiled function. Its density is the Gaussian N(mean, spread^2 P^{-1}),
-restricted to the domain or a set that contains it, and times e^{-psi} if the draw has
-the factor of the regularizer exactly. Such a set is a halfspace that contains the
-domain but not the mean. On a polytope it may be a *corner*, the intersection of the
-halfspaces of those facets that contain the P-projection of the mean. `Support` holds
-both.
+restricted to the domain or a set that contains it. It is multiplied by e^{-psi}, with
+psi a multiple of the regularizer, if `alternation` leaves that factor to the draw. Such
+a set is a halfspace that contains the domain but not the mean. On a polytope it may be
+a *corner*, the intersection of the halfspaces of those facets that contain the
+P-projection of the mean. `Support` holds both.
 
 **Corners.** Take coordinates in which the Gaussian is standard. Let C have the unit
 normals of these facets as rows, and G = C C^T = L L^T. Let l be the distances of the
@@ -19,7 +19,9 @@ where w is the part of v that changes no slack, a free normal. With 1 / kappa_i 
 sum_j |G_ij|, G <= diag(1 / kappa). Proposals have the density e^{-lambda_i s_i -
 kappa_i s_i^2 / 2}, a truncated normal for each slack. They are accepted with
 probability e^{-(s' G^{-1} s - sum kappa_i s_i^2) / 2}, which is at most 1, and close to
-1 if the mean is far from the corner. No large numbers are subtracted.
+1 if the mean is far from the corner. In the code s is ``slacks``, lambda ``rates``,
+C = L times ``basis``, and L ``root``. No large numbers are subtracted, so the digits of
+a draw do not depend on the distance of the mean.
 
 If the mean is near the domain, the halfspace is better. Proposals from both have the
 density of the same Gaussian on the domain, so after a few proposals both are used in
@@ -41,27 +43,27 @@ from dpsample.numerics.vectors import (
     solve_upper,
 )
 from dpsample.regularizers import REGULARIZER
-from dpsample.samplers.proximal.alternation import DIRECTION, NOISE, PLAN, SUPPORT
+from dpsample.samplers.proximal.alternation import PLAN, ROW, SUPPORT
 from dpsample.samplers.proximal.ball_gaussian import gaussian_in_ball, gaussian_in_box
 from dpsample.samplers.proximal.lp_tilt import draw_lp
 from dpsample.samplers.univariate.log_concave import FAR, tail_excess, truncated_normal
 
-# Arguments: body, regularizer, plan, mean, support, scratch, rng, out.
+# Arguments: body, regularizer, plan, mean, support, vectors, rng, out.
 DRAW = types.void(BODY, REGULARIZER, PLAN, vector, SUPPORT, matrix, generator, vector)
 # Number of proposals in a halfspace before a corner is searched for.
 HALFSPACE_PROPOSALS = 8
 
 
 @kernel(counts_references=False)
-def add_to_nearest_point(plan, mean, support, slack, change, scratch, out):
+def add_to_nearest_point(plan, mean, support, slack, change, vectors, out):
     """Finish a draw in a halfspace that is far from the mean.
 
     The distance from the halfspace is what was drawn: ``change`` is subtracted from the
     noise along the direction. The move is added to the nearest point of the halfspace.
-    In a sum with the mean, rounding errors would hide it.
+    Added to the mean, which is far away, a short move would be lost in rounding errors.
     """
     dim, normal = mean.shape[0], support.normal
-    noise, direction = scratch[NOISE], scratch[DIRECTION]
+    noise, direction = vectors[ROW.noise], vectors[ROW.direction]
     square = np.dot(direction, direction)
     for j in range(dim):
         noise[j] -= change * direction[j] / np.sqrt(square)
@@ -77,14 +79,14 @@ def add_to_nearest_point(plan, mean, support, slack, change, scratch, out):
 
 
 @kernel(counts_references=False)
-def draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out):
+def draw_in_halfspace(body, regularizer, plan, mean, support, vectors, rng, out):
     """Draw from the Gaussian, in the supporting halfspace if there is one.
 
     The coordinate of the noise along factor^T n, with n the normal, is a truncated
     normal. The others are free.
     """
     dim = mean.shape[0]
-    noise, direction = scratch[NOISE], scratch[DIRECTION]
+    noise, direction = vectors[ROW.noise], vectors[ROW.direction]
     for j in range(dim):
         noise[j] = rng.standard_normal()
     if support.status[0].has_halfspace:
@@ -95,7 +97,7 @@ def draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out)
         limit = slack / (plan.spread * size)
         if limit < -FAR:
             change = along + tail_excess(rng, -limit, np.inf)
-            add_to_nearest_point(plan, mean, support, slack, change, scratch, out)
+            add_to_nearest_point(plan, mean, support, slack, change, vectors, out)
             return
         coordinate = truncated_normal(rng, -np.inf, limit)
         for j in range(dim):
@@ -129,7 +131,8 @@ def add_facet(row, plan, count, basis, root):
                 residual[j] -= part * basis[m, j]
     sine = np.sqrt(np.dot(residual, residual))
     root[count, count] = sine
-    # A facet is independent of others if the sine of its angle to them is larger.
+    # A facet counts as independent of the others if its angle to them is larger.
+    # Smaller ones would lose more than five digits.
     if not sine > 1e-5:
         return 0.0
     for j in range(residual.shape[0]):
@@ -254,8 +257,8 @@ def add_scaled(plan, move, scale, out):
 def pull_inside(body, facets, count, out):
     """Pull a point to the center until rounding errors no longer violate its facets."""
     k, pull = 0, 2.0**-52
-    # A point may be moved by this share of the way to the center to undo rounding
-    # errors.
+    # Moves of at most 1e-12 of the way to the center undo rounding errors. A point that
+    # is farther outside is left for the caller's test.
     while k < count and pull < 1e-12:
         row = facets[k]
         if inner(body.matrix[row], out) <= body.bounds[row]:
@@ -281,7 +284,8 @@ def draw_in_corner(body, plan, mean, facets, count, noise, rng, out):
     for k in range(count):
         rates[k] /= plan.spread
     fill_kappa(root, kappa)
-    # A draw may reject 16 slacks. The next draw factors the facets again.
+    # A draw may reject 16 proposals of slacks, so that a call is short. The next draw
+    # factors the facets again.
     for _ in range(16):
         if draw_slacks(rng, rates, kappa, root, slacks, parts):
             break
@@ -300,7 +304,7 @@ def draw_in_corner(body, plan, mean, facets, count, noise, rng, out):
 
 
 @kernel(counts_references=False)
-def draw_in_polytope(body, regularizer, plan, mean, support, scratch, rng, out):
+def draw_in_polytope(body, regularizer, plan, mean, support, vectors, rng, out):
     """Draw in the halfspace, and after a few proposals in turn in the corner."""
     status, facets = support.status[0], support.facets
     num_draws = status.num_draws
@@ -310,29 +314,31 @@ def draw_in_polytope(body, regularizer, plan, mean, support, scratch, rng, out):
             status.num_facets = find_corner(body, plan, mean, facets)
         count = status.num_facets
         if count > 0 and num_draws % 2 == 0:
-            draw_in_corner(body, plan, mean, facets, count, scratch[NOISE], rng, out)
+            draw_in_corner(
+                body, plan, mean, facets, count, vectors[ROW.noise], rng, out
+            )
             return
-    draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out)
+    draw_in_halfspace(body, regularizer, plan, mean, support, vectors, rng, out)
 
 
 @kernel(counts_references=False)
-def draw_in_ball(body, regularizer, plan, mean, support, scratch, rng, out):
+def draw_in_ball(body, regularizer, plan, mean, support, vectors, rng, out):
     """Draw from the Gaussian in a Euclidean ball, with P proportional to I."""
     deviation = plan.spread * plan.factor[0, 0]
     gaussian_in_ball(rng, mean, deviation, body.center, body.radius, out)
 
 
 @kernel(counts_references=False)
-def draw_in_box(body, regularizer, plan, mean, support, scratch, rng, out):
+def draw_in_box(body, regularizer, plan, mean, support, vectors, rng, out):
     """Draw from the Gaussian in a box, with diagonal P."""
-    deviations = scratch[NOISE]
+    deviations = vectors[ROW.noise]
     for j in range(mean.shape[0]):
         deviations[j] = plan.spread * plan.factor[j, j]
     gaussian_in_box(rng, mean, deviations, body.lower, body.upper, out)
 
 
 @kernel(counts_references=False)
-def draw_with_regularizer(body, regularizer, plan, mean, support, scratch, rng, out):
+def draw_with_regularizer(body, regularizer, plan, mean, support, vectors, rng, out):
     """Draw from the Gaussian times e^{-psi}, with P ~ I and psi a squared l_q norm.
 
     The draw is in the domain if that is a box, or a ball about the regularizer's

@@ -1,12 +1,16 @@
 # mypy: allow-untyped-defs
 """Fixed passes: kernel of the constant-time draw that `constant_time` plans and proves.
 
-Every pass adds up losses and their gradients at one point, and uses the same number of
-random words. The point is w, which steps towards a fixed point, or a proposal. Then all
-possible next points are computed, and the bits of *masks* select one of them. A mask is
-an integer, -1 if its condition is true and 0 if it is false. Branches have public
-conditions alone: the kind of loss, and sizes. So the time of a pass does not depend on
-the values of the records, as far as arithmetic takes a constant time.
+Letters and parts of the proof refer to `constant_time`. A *step* of the chain from
+x draws y, moves the tangent point w by J gradient steps, and makes proposals until one
+is accepted, which is the next x. There are T steps.
+
+Every *pass* adds up losses and their gradients at one point, and uses the same number
+of random words. The point is w or a proposal. Then all possible next points are
+computed, and the bits of *masks* select one of them. A mask is an integer, -1 (all bits
+are 1) if its condition is true and 0 if it is false. Branches have public conditions
+alone: the kind of loss, and sizes. So the time of a pass does not depend on the values
+of the records, as far as arithmetic takes a constant time.
 """
 
 import math
@@ -30,13 +34,23 @@ BLOCK = 256
 # Multiply-adds of one compiled call, which takes a few milliseconds.
 CHUNK = 2_000_000
 
-# Rows of the vectors of a draw. POINT and GRADIENT belong to the pass. TANGENT is w,
-# SLOPE the gradient there, MEAN is v, FIRST the gradient at the center, ANSWER the last
-# accepted proposal, and AXIS the unit vector from the center to m.
-POINT, TANGENT, SLOPE, MEAN, FIRST = range(5)
-GRADIENT, NOISE, ANSWER, AXIS, NUM_VECTORS = range(5, 10)
 
-# Numbers of the pass and of the tangent.
+class VectorRow(NamedTuple):
+    """Rows of the vectors of a draw."""
+
+    point: int = 0  # point of the present pass
+    tangent: int = 1  # w
+    slope: int = 2  # gradient at w
+    mean: int = 3  # v
+    first: int = 4  # gradient at the center
+    gradient: int = 5  # result of the present pass
+    noise: int = 6
+    answer: int = 7  # last accepted proposal
+    axis: int = 8  # unit vector from the center to m
+
+
+ROW = VectorRow()
+# Numbers of the present pass and of the tangent at w.
 Sums = record_dtype(
     loss=float,  # sum over the records so far
     tangent_energy=float,  # k F(w)
@@ -44,8 +58,8 @@ Sums = record_dtype(
 )
 Counts = record_dtype(
     row=int,  # first record that the sums do not include yet
-    num_left=int,  # passes that still move w in this step
-    num_accepted=int,
+    num_left=int,  # passes of this step whose point is w, 0 if it is a proposal
+    num_accepted=int,  # steps of the chain that are completed, -1 before the first pass
     num_proposals=int,
     num_passes=int,
     num_records=int,
@@ -61,15 +75,15 @@ class Numbers(NamedTuple):
     """
 
     is_logistic: bool
-    lower: float
+    lower: float  # bounds of the clipped residual
     upper: float
-    scale: float
+    scale: float  # factor of the integral
     labels: bool  # responses are labels, otherwise they are subtracted
     weight: float  # k / n
     precision: float  # a
     step: float  # h
-    noise: float  # deviation of y
-    descent: float  # length of the steps of w
+    noise: float  # standard deviation of y - x
+    descent: float  # length of w's gradient steps after the first
     first: float  # length of the first one
     radius: float
     num_steps: int  # T
@@ -80,10 +94,10 @@ class Numbers(NamedTuple):
 class DrawState(NamedTuple):
     """State of a draw."""
 
-    vectors: Array  # (NUM_VECTORS, dim)
+    vectors: Array  # (len(ROW), dim)
     sums: RecordArray  # one record of `Sums`
     counts: RecordArray  # one record of `Counts`
-    masks: Ints  # masks of false and of true
+    masks: Ints  # (0, -1): the masks of false and of true
     margins: Array  # (block,)
     slopes: Array  # (block,): derivatives of the losses
 
@@ -145,13 +159,13 @@ def _pass_over(plan, rows, response, offset, state, stop):
     counts = state.counts[0]
     start = counts.row
     margins, slopes = state.margins[: stop - start], state.slopes[: stop - start]
-    _fill_margins(rows, start, stop, state.vectors[POINT], margins)
+    _fill_margins(rows, start, stop, state.vectors[ROW.point], margins)
     if offset.shape[0] > 0:
         for i in range(stop - start):
             margins[i] += offset[start + i]
     _fill_losses(plan, response, start, stop, margins, slopes)
     state.sums[0].loss += total(margins)
-    _add_rows(rows, start, stop, slopes, state.vectors[GRADIENT])
+    _add_rows(rows, start, stop, slopes, state.vectors[ROW.gradient])
     counts.num_records += stop - start
     counts.row = stop
 
@@ -160,7 +174,7 @@ def _pass_over(plan, rows, response, offset, state, stop):
 def _fill_normals(rng, out, counts):
     """Fill with normals, two random words for a pair (Box and Muller 1958).
 
-    Unlike rejection, this uses a constant number of words.
+    A method with rejection would use a number of words that depends on them.
     """
     dim = out.shape[0]
     for j in range(0, dim, 2):
@@ -192,13 +206,16 @@ def _projection_factor(plan, masks, point):
 def _propose(plan, masks, vectors, spare, out):
     """Fill out with a proposal, by parts 3 and 4 of the proof.
 
-    Return minus the log of the acceptance probability that part 4 has in addition.
-    ``spare`` is a standard exponential variable.
+    Part 3 is a Gaussian about m. Part 4 is used if m is near the boundary or outside.
+    It draws the depth below the tangent plane at the axis' end, and the position across
+    the axis. Return minus the log of the acceptance probability that part 4 has in
+    addition. ``spare`` is a standard exponential variable. Both parts are computed, and
+    a mask selects one.
     """
-    center, noise, axis = plan.center, vectors[NOISE], vectors[AXIS]
+    center, noise, axis = plan.center, vectors[ROW.noise], vectors[ROW.axis]
     dim, unit = center.shape[0], 1.0 / np.sqrt(plan.precision)
     for j in range(dim):
-        out[j] = vectors[MEAN, j] - vectors[SLOPE, j] / plan.precision
+        out[j] = vectors[ROW.mean, j] - vectors[ROW.slope, j] / plan.precision
     size = _distance(out, center)
     # At the center the axis is 0 and not NaN.
     inverse = 1.0 / select(masks[np.int64(size > 1e-300)], size, 1.0)
@@ -210,6 +227,7 @@ def _propose(plan, masks, vectors, spare, out):
     for j in range(dim):
         noise[j] -= along * axis[j]
         across += noise[j] * noise[j]
+    # D, l, the depth u and the sagitta of the sphere, in units of 1 / sqrt(a).
     beyond = (size - plan.radius) / unit
     rate = 0.5 * (beyond + np.sqrt(beyond * beyond + 4.0))
     depth, bend = spare / rate, 0.5 * across / (size / unit)
@@ -225,9 +243,17 @@ def _propose(plan, masks, vectors, spare, out):
 
 @kernel(counts_references=False)
 def _advance(plan, state, rng):
-    """End a pass: test a proposal or move w, and select the next point."""
+    """End a pass: test a proposal or move w, and select the next point.
+
+    In turn it draws all random numbers, computes masks that say which kind of pass it
+    was, keeps the numbers that are new, and computes both the next w and a proposal.
+    """
     vectors, sums, counts = state.vectors, state.sums[0], state.counts[0]
-    point, gradient, noise = vectors[POINT], vectors[GRADIENT], vectors[NOISE]
+    point, gradient, noise = (
+        vectors[ROW.point],
+        vectors[ROW.gradient],
+        vectors[ROW.noise],
+    )
     masks, center, dim = state.masks, plan.center, plan.center.shape[0]
     energy = plan.weight * sums.loss
     _fill_normals(rng, noise, state.counts)
@@ -237,9 +263,9 @@ def _advance(plan, state, rng):
     gap = energy - sums.tangent_energy + sums.lost
     for j in range(dim):
         gradient[j] *= plan.weight
-        gap -= vectors[SLOPE, j] * (point[j] - vectors[TANGENT, j])
-    # The point of `num_left` passes is w, in the last of them the final one. The points
-    # of later passes are proposals.
+        gap -= vectors[ROW.slope, j] * (point[j] - vectors[ROW.tangent, j])
+    # The point was w if passes were left. With one left it was the final w, whose
+    # gradient and energy are kept. Otherwise it was a proposal.
     left, is_open = counts.num_left, np.int64(counts.num_accepted < plan.num_steps)
     is_proposal = is_open & np.int64(left == 0)
     is_inside = np.int64(_distance(point, center) <= plan.radius)
@@ -250,20 +276,20 @@ def _advance(plan, state, rng):
     counts.num_proposals += is_proposal
     sums.tangent_energy = select(last, energy, sums.tangent_energy)
     for j in range(dim):
-        vectors[FIRST, j] = select(first, gradient[j], vectors[FIRST, j])
-        vectors[ANSWER, j] = select(accepted, point[j], vectors[ANSWER, j])
-        vectors[TANGENT, j] = select(last, point[j], vectors[TANGENT, j])
-        vectors[SLOPE, j] = select(last, gradient[j], vectors[SLOPE, j])
+        vectors[ROW.first, j] = select(first, gradient[j], vectors[ROW.first, j])
+        vectors[ROW.answer, j] = select(accepted, point[j], vectors[ROW.answer, j])
+        vectors[ROW.tangent, j] = select(last, point[j], vectors[ROW.tangent, j])
+        vectors[ROW.slope, j] = select(last, gradient[j], vectors[ROW.slope, j])
         y = point[j] + plan.noise * noise[j]
         mean = (plan.step * center[j] + y) / (1.0 + plan.step)
-        vectors[MEAN, j] = select(accepted, mean, vectors[MEAN, j])
+        vectors[ROW.mean, j] = select(accepted, mean, vectors[ROW.mean, j])
     # The next w. After an accepted proposal a new step begins, and w starts at the
     # center, where the gradient is known.
     length = select(accepted, plan.first, plan.descent)
     for j in range(dim):
         w = select(accepted, center[j], point[j])
-        slope = select(accepted, vectors[FIRST, j], gradient[j])
-        slope += plan.precision * (w - vectors[MEAN, j])
+        slope = select(accepted, vectors[ROW.first, j], gradient[j])
+        slope += plan.precision * (w - vectors[ROW.mean, j])
         gradient[j] = w - length * slope
     factor = _projection_factor(plan, masks, gradient)
     sums.lost = _propose(plan, masks, vectors, spare, point)
@@ -301,8 +327,9 @@ def draw(
     sizes, facts = PublicSizes.from_terms(terms), problem.facts
     numbers = _numbers(plan, sizes, terms)
     data = writable(problem.data)
-    # As for every target, responses are moved towards the possible margins where that
-    # changes losses by a constant. The arithmetic has no branches.
+    # As for every target, responses that are far from all possible margins are moved
+    # towards them, where that changes losses by a constant. Losses stay small then, and
+    # keep their digits.
     response = facts.loss.near_response(data.response, facts.margin_bound)
     response = np.ascontiguousarray(response, dtype=np.float64)
     state = _state(numbers, data.num_records)
@@ -316,7 +343,7 @@ def draw(
         left -= chunk
         pauses.notify_listeners()
     is_done = state.counts["num_accepted"][0] == plan.num_steps
-    return (state.vectors[ANSWER].copy() if is_done else None), state
+    return (state.vectors[ROW.answer].copy() if is_done else None), state
 
 
 def _numbers(plan: ConstantTime, sizes: PublicSizes, terms: MechanismTerms) -> Numbers:
@@ -356,14 +383,14 @@ def _state(plan: Numbers, num_records: int) -> DrawState:
     """
     block = max(1, min(BLOCK, num_records, CHUNK // len(plan.center)))
     state = DrawState(
-        np.zeros((NUM_VECTORS, len(plan.center))),
+        np.zeros((len(ROW), len(plan.center))),
         np.zeros(1, Sums),
         np.zeros(1, Counts),
         np.array([0, -1]),
         np.empty(block),
         np.empty(block),
     )
-    state.vectors[POINT] = plan.center
+    state.vectors[ROW.point] = plan.center
     state.sums["tangent_energy"] = math.inf
     state.counts["num_accepted"] = -1
     return state

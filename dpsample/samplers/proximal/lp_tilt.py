@@ -1,7 +1,8 @@
 # mypy: allow-untyped-defs
 r"""Exact draws of a Gaussian times a squared l_q norm, in a box and an l_r ball.
 
-With u = x - center, S = sum |u_i|^q and A = sum |u_i|^r the density is
+With u = x - center, S = sum |u_i|^q and A = sum |u_i|^r, the sums of powers for the
+regularizer and for the ball of radius bound^(1/r), the density is
 
     e^{-(kappa / 2) S^(2/q)} N(u; v, variance I),    A <= bound, lower <= u <= upper.
 
@@ -27,6 +28,7 @@ are of the order of the variance of A' at any distance.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,9 +42,9 @@ from dpsample.samplers.univariate.log_concave import (
     power,
 )
 
-# Steps of Newton's method, and halvings of a bracket.
+# Maximum number of steps of Newton's method. A search that ends early gives other
+# proposals, and the same distribution.
 MAX_NEWTON = 25
-MAX_HALVINGS = 80
 # Accuracy of S0 and of the edge, in standard deviations. More digits would hardly raise
 # the acceptance rate.
 _TOLERANCE = 0.2
@@ -57,8 +59,19 @@ Factor = record_dtype(
     lower=float,
     upper=float,
 )
-# Entries of an array of means, variances and the covariance.
-MEAN_S, MEAN_A, VAR_S, COV, VAR_A, NUM_MOMENTS = range(6)
+
+
+class MomentPosition(NamedTuple):
+    """Positions in an array of means, variances and the covariance of S and A."""
+
+    mean_s: int = 0
+    mean_a: int = 1
+    var_s: int = 2
+    cov: int = 3
+    var_a: int = 4
+
+
+MOMENT = MomentPosition()
 
 
 @kernel(counts_references=False)
@@ -75,11 +88,11 @@ def _fill_sums(b, q, c, r, v, variance, lower, upper, out):
     for i in range(v.shape[0]):
         fill_moments(b, q, c, r, v[i], variance, lower[i], upper[i], moments)
         mean_s, mean_a = moments[0], moments[1]
-        out[MEAN_S] += mean_s
-        out[MEAN_A] += mean_a
-        out[VAR_S] += max(moments[2] - mean_s * mean_s, 0.0)
-        out[COV] += moments[3] - mean_s * mean_a
-        out[VAR_A] += max(moments[4] - mean_a * mean_a, 0.0)
+        out[MOMENT.mean_s] += mean_s
+        out[MOMENT.mean_a] += mean_a
+        out[MOMENT.var_s] += max(moments[2] - mean_s * mean_s, 0.0)
+        out[MOMENT.cov] += moments[3] - mean_s * mean_a
+        out[MOMENT.var_a] += max(moments[4] - mean_a * mean_a, 0.0)
 
 
 @kernel(counts_references=False)
@@ -100,7 +113,7 @@ def _first_s0(v, variance, kappa, q):
 def _next_iterate(x, step, low, high):
     """Return x + step if it is inside the bracket, otherwise the bracket's middle.
 
-    A step is at most 3 long, and 0 if it is NaN.
+    A step in a logarithm is at most 3, a factor of 20, and 0 if it is NaN.
     """
     step = max(-3.0, min(3.0, step)) if step == step else 0.0
     if low < x + step < high:
@@ -119,13 +132,13 @@ def _solve_s0(log_s0, c, v, variance, kappa, q, r, lower, upper, sums):
         s0 = math.exp(log_s0)
         b = slope_at(kappa, q, s0)
         _fill_sums(b, q, c, r, v, variance, lower, upper, sums)
-        mean = max(sums[MEAN_S], _FLOOR)
+        mean = max(sums[MOMENT.mean_s], _FLOOR)
         error = math.log(mean) - log_s0
         low, high = (log_s0, high) if error > 0.0 else (low, log_s0)
         # The derivative of E S in b is minus the variance.
-        slope = 1.0 + b * sums[VAR_S] / mean * (2.0 / q - 1.0)
+        slope = 1.0 + b * sums[MOMENT.var_s] / mean * (2.0 / q - 1.0)
         log_s0 = _next_iterate(log_s0, error / slope, low, high)
-        if not abs(mean - s0) > _TOLERANCE * math.sqrt(sums[VAR_S]):
+        if not abs(mean - s0) > _TOLERANCE * math.sqrt(sums[MOMENT.var_s]):
             break
     return log_s0
 
@@ -148,15 +161,20 @@ def _solve_active(log_s0, v, variance, kappa, q, r, bound, lower, upper, sums):
     for _ in range(MAX_NEWTON):
         c = math.exp(log_c)
         log_s0 = _solve_s0(log_s0, c, v, variance, kappa, q, r, lower, upper, sums)
-        mean_s, mean_a = max(sums[MEAN_S], _FLOOR), max(sums[MEAN_A], _FLOOR)
+        mean_s, mean_a = (
+            max(sums[MOMENT.mean_s], _FLOOR),
+            max(sums[MOMENT.mean_a], _FLOOR),
+        )
         error = math.log(mean_a) - math.log(bound)
         low, high = (log_c, high) if error > 0.0 else (low, log_c)
         # Minus the derivative of log E A in log c, along E S = S0.
         b = slope_at(kappa, q, math.exp(log_s0)) * (2.0 / q - 1.0)
-        change = b * sums[COV] * sums[COV] / (mean_s + b * sums[VAR_S])
-        slope = c / mean_a * (sums[VAR_A] - change)
+        change = (
+            b * sums[MOMENT.cov] * sums[MOMENT.cov] / (mean_s + b * sums[MOMENT.var_s])
+        )
+        slope = c / mean_a * (sums[MOMENT.var_a] - change)
         log_c = _next_iterate(log_c, error / max(slope, _FLOOR), low, high)
-        if not abs(mean_a - bound) > _TOLERANCE * math.sqrt(sums[VAR_A]):
+        if not abs(mean_a - bound) > _TOLERANCE * math.sqrt(sums[MOMENT.var_a]):
             break
     return math.exp(log_s0), math.exp(log_c)
 
@@ -164,10 +182,10 @@ def _solve_active(log_s0, v, variance, kappa, q, r, bound, lower, upper, sums):
 @kernel
 def choose_product(v, variance, kappa, q, r, bound, lower, upper):
     """Return (S0, c) of the proposals' product. No random numbers are used."""
-    sums = np.empty(NUM_MOMENTS)
+    sums = np.empty(len(MOMENT))
     log_s0 = math.log(_first_s0(v, variance, kappa, q))
     log_s0 = _solve_s0(log_s0, 0.0, v, variance, kappa, q, r, lower, upper, sums)
-    if sums[MEAN_A] <= bound + _TOLERANCE * math.sqrt(sums[VAR_A]):
+    if sums[MOMENT.mean_a] <= bound + _TOLERANCE * math.sqrt(sums[MOMENT.var_a]):
         return math.exp(log_s0), 0.0
     return _solve_active(log_s0, v, variance, kappa, q, r, bound, lower, upper, sums)
 
@@ -241,9 +259,9 @@ def _fill_factors(b, q, c, r, v, variance, lower, upper, factors):
         low, high = (lower[j], upper[j]) if sign > 0.0 else (-upper[j], -lower[j])
         envelope = new_envelope(b, q, c, r, abs(v[j]), variance, low, high)
         factor = factors[j]
-        factor.mode, factor.base, factor.gap = (
+        factor.mode, factor.energy, factor.gap = (
             envelope.mode,
-            envelope.base,
+            envelope.energy,
             envelope.gap,
         )
         factor.left, factor.right = envelope.left, envelope.right
@@ -277,8 +295,8 @@ def _find_pivot(b, q, r, radius, variance, factors):
         total += power(factors[j].v / v, r)
     edge = radius / total ** (1.0 / r)
     rate = (v - edge) / variance - _power_slope(b, q, edge)
-    # A pivot is used if the depth has a scale below a fifth of a standard deviation.
-    # Otherwise products need fewer evaluations.
+    # A pivot is used if the depth's scale 1 / rate is below a fifth of a standard
+    # deviation and of the edge. Otherwise products need fewer evaluations.
     return pivot if rate * min(math.sqrt(variance), edge) > 5.0 else -1
 
 
@@ -286,13 +304,14 @@ def _find_pivot(b, q, r, radius, variance, factors):
 def _find_edge(b, q, r, bound, radius, variance, factors, pivot):
     """Return lambda, q0 with q0^r + E A' = bound, and E S.
 
-    The sum increases in q0, so that the bracket is halved.
+    The sum increases in q0, so that halving a bracket finds the root.
     """
     v, mode = factors[pivot].v, factors[pivot].mode
     moments, total = np.empty(5), 0.0
     low, high = 0.0, radius
     edge = mode if 0.0 < mode < radius else radius
-    for _ in range(MAX_HALVINGS):
+    # The bracket is halved at most 80 times, until it is far below rounding errors.
+    for _ in range(80):
         rate = (v - edge) / variance - _power_slope(b, q, edge)
         # The regularizer alone would keep the pivot inside.
         if not rate > 0.0:
@@ -338,7 +357,7 @@ def _solve_edge(s0, kappa, q, r, bound, radius, variance, factors, pivot):
         b = slope_at(kappa, q, s0)
         rate, edge, mean = _find_edge(b, q, r, bound, radius, variance, factors, pivot)
         error = math.log(mean) - log_s0
-        # The log acceptance that a wrong S0 loses, to second order.
+        # A wrong S0 reduces the log acceptance by this, to second order.
         lost = 0.25 * kappa * s0**ratio * ratio * (ratio - 1.0) * error * error
         if not lost > _TOLERANCE * _TOLERANCE:
             break
@@ -416,7 +435,8 @@ def draw_lp(
         )
         # The depth must be short compared with the edge.
         pivot = pivot if rate * edge > 1.0 else -1
-    # With a pivot its depth stands for the factor e^{-c (A - bound)}.
+    # With a pivot, the exponential depth takes the place of the factor
+    # e^{-c (A - bound)}, which must not count twice.
     bound_slope = c
     if pivot >= 0:
         s0, b, bound_slope = pivot_s0, slope_at(kappa, q, pivot_s0), 0.0
@@ -438,7 +458,7 @@ def draw_lp(
         if a <= bound and log_ratio > -np.inf:
             log_ratio += lp_log_acceptance(kappa, q, s0, bound_slope, bound, s, a)
             if rng.standard_exponential() >= -log_ratio:
-                # Rounding of the sum may leave the box.
+                # The sum may be rounded to a number outside of the box.
                 for j in range(dim):
                     out[j] = min(max(center[j] + out[j], lower[j]), upper[j])
                 return num_proposals

@@ -19,12 +19,7 @@ from dpsample.domains import Domain
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import NoCertificate
-from dpsample.samplers.proximal.alternation import (
-    BALL_HALFSPACE,
-    NO_HALFSPACE,
-    PROJECTED_HALFSPACE,
-    ProximalPlan,
-)
+from dpsample.samplers.proximal.alternation import HALFSPACE, ProximalPlan
 from dpsample.samplers.proximal.envelope_draws import (
     DRAW,
     draw_in_ball,
@@ -33,23 +28,28 @@ from dpsample.samplers.proximal.envelope_draws import (
     draw_in_polytope,
     draw_with_regularizer,
 )
-from dpsample.targets.gibbs import Gibbs, Target
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import Target
 
 # Lower bounds of eigenvalues are reduced by this share of the largest eigenvalue, for
 # the rounding errors of the Gram matrix and of its eigenvectors.
 EIGENVALUE_SLACK = 1e-11
+# Largest step size that is tried. Then a step hardly depends on the last position.
 MAX_STEP = 1e4
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProximalMetric:
-    """A valid choice of P with its exact draw. Fields not explained are a plan's."""
+    """A valid choice of P with its exact draw.
+
+    `ProximalPlan` explains the other fields.
+    """
 
     name: str
     precision: Array  # P
     upper: Array | None  # bound of the Hessian of U
     draw: Pointer
-    halfspace: int = NO_HALFSPACE
+    halfspace: int = HALFSPACE.none
     max_distance: float = 0.0
     tangent: float = 1.0
     keeps_regularizer: bool = False  # the draw has its factor, which is not part of U
@@ -143,6 +143,7 @@ class ProximalMetric:
             weight, curvature = step / (1.0 + tangent * step), gap + tangent
             return weight**2 * gap * curvature * (1.0 + step * curvature)
 
+        # At 1/4 the expected number of proposals is finite, with a margin.
         max_step = MAX_STEP
         while overshoot(max_step) > 0.25:
             max_step *= 0.9
@@ -220,7 +221,7 @@ def candidates(target: Gibbs, *, oracle: str) -> list[ProximalMetric]:
     the energy is not strongly convex, or the domain has no interior, `NoCertificate` is
     raised.
     """
-    domain, dim = target.problem.domain, target.dim
+    domain, dim = target.domain, target.dim
     require_interior(domain, dim, "certified", "Use a WholeSpace, Ball or Box domain.")
     risk_low, risk_high = _hessian_bounds(target, oracle == "metric")
     reg_low, reg_high = target.regularizer.curvature_l2(dim)
@@ -243,7 +244,7 @@ def _is_separable(target: Gibbs) -> bool:
     Rejection from the whole space would need an infinite expected number of proposals,
     because the mean over y of 1 / P(inside | y) is an integral of 1 over all y.
     """
-    domain, dim = target.problem.domain, target.dim
+    domain, dim = target.domain, target.dim
     is_centered = np.array_equal(
         domain.default_center(dim), target.numbers.regularizer.center
     )
@@ -258,11 +259,11 @@ def _gaussian_metrics(
     """Return the full metric, and the one whose draws are inside if there is one."""
     dim = len(low)
     is_ball = domain.lp_exponent == 2.0
-    halfspace, max_distance = NO_HALFSPACE, 0.0
+    halfspace, max_distance = HALFSPACE.none, 0.0
     if is_ball:
-        halfspace = BALL_HALFSPACE
+        halfspace = HALFSPACE.ball
     elif not domain.is_whole_space:
-        halfspace = PROJECTED_HALFSPACE
+        halfspace = HALFSPACE.projected
         max_distance = domain.max_norm(2.0, domain.default_center(dim), dim)
     full = ProximalMetric(
         name="full",
@@ -285,7 +286,8 @@ def _gaussian_metrics(
         )
         return [full, inner]
     if domain.is_product:
-        # The largest diagonal matrix below P of the form share * diag(P).
+        # The largest diagonal matrix below P of the form share * diag(P). A factor of
+        # 1 - 1e-9 covers the rounding error of the share.
         root = np.sqrt(np.diag(low))
         share = float(np.linalg.eigvalsh(low / np.outer(root, root))[0])
         inner = ProximalMetric(

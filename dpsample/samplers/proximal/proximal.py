@@ -1,6 +1,7 @@
 """Proximal sampler: exact conditional draws in a metric, with a proved error.
 
-In the metric of a matrix P the energy V is 1-strongly convex on the domain. Each
+A *metric* is given by a matrix P such that the energy V is 1-strongly convex on the
+domain in the norm ||x||_P. A *step* has a size h and two conditional draws. Each
 conditional draw of the chain of `alternation` is exact, and T(gamma) steps give a total
 variation of at most gamma. The *oracle* of the chain tests proposals on all records, on
 a few of them (`thinned`), or on those that `screened` leaves undecided.
@@ -29,7 +30,7 @@ from dpsample.samplers.chain import (
     Runner,
     Settings,
     compile_filler,
-    identify_target,
+    flatten_plan,
 )
 from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
 from dpsample.samplers.proximal import alternation, metric, screened, thinned
@@ -44,23 +45,19 @@ from dpsample.samplers.proximal.screened import Screen
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
-# Steps of the chain per trial, in the coarse search and in the fine one.
+# Steps of the chain per trial, in the coarse search of a step size and in the fine one.
 NUM_COARSE = 12
 NUM_FINE = 40
+# Factor between two step sizes of the fine search. The coarse one uses 2 and 4.
 FINE_FACTOR = math.sqrt(2.0)
+# No smaller step size is tried.
 MIN_STEP = 1e-12
 # If a larger share of the records is undecided, lists of them take longer than passes
 # over all records.
 MAX_UNDECIDED = 0.6
-# Draws in corners are tried if the step is below this share of the pilot's first one,
-# or if a smaller share of the proposals is inside the domain.
-SHORT_STEP = 0.01
-MIN_INSIDE = 0.1
-# Maximum rounding error of an acceptance probability.
+# Maximum rounding error of a log acceptance probability.
 MAX_ERROR = 1e-3
 ORACLES = ("metric", "tangent", "thinned")
-# The pilot run minimizes the work for this error if there is no certificate.
-PILOT_GAMMA = 1e-3
 # All integers up to this one are floats.
 MAX_STEPS = 2**53
 # Multiply-adds of a year on one processor.
@@ -77,14 +74,14 @@ class Trial:
     step_work: float = 0.0  # multiply-adds of a step
     step_seconds: float = 0.0
     share: float = 1.0  # share of the records that an evaluation reads
-    inside: float = 0.0  # share of the proposals that are inside the domain
+    inside: float = 0.0  # proposals inside the domain, as a share of all
 
     @property
     def is_steady(self) -> bool:
         """Whether so few proposals are rejected that no step may take forever."""
         # The number of proposals of a step has a heavy tail, which a short trial may
-        # not show. So a step size is not used if fewer of the proposals inside the
-        # domain are accepted.
+        # not show. So a step size is used only if at least this share of the proposals
+        # inside the domain is accepted.
         return self.acceptance >= 0.4
 
 
@@ -148,10 +145,10 @@ class Pilot:
         self.state = _init(target, start, screen)
         self.first_step, self.max_step = metric.pilot_steps()
         # Multiply-adds per count. A gradient is two passes, a value is one.
-        self.costs = np.zeros(alternation.NUM_COUNTS)
-        self.costs[chain.GRADIENTS] = 2.0 * pass_work(target)
-        self.costs[chain.VALUES] = pass_work(target)
-        self.costs[chain.PROPOSALS] = metric.draw_cost
+        self.costs = np.zeros(alternation.INSIDE + 1)
+        self.costs[chain.COUNT.gradients] = 2.0 * pass_work(target)
+        self.costs[chain.COUNT.values] = pass_work(target)
+        self.costs[chain.COUNT.proposals] = metric.draw_cost
 
     def trial(self, step: float, num_steps: int) -> Trial:
         """Run ``num_steps`` steps. Too many proposals of one make the work infinite."""
@@ -161,8 +158,7 @@ class Pilot:
         stats = np.empty((num_steps, chain.NUM_STATS))
         state, screen = self._choose_oracle(plan)
         begin = time.perf_counter()
-        # Maximum number of proposals per step of the pilot run. A step that needs more
-        # is too long.
+        # A step that needs more than 200 proposals is too long, and ends the trial.
         fill = _filler(self.target, self.metric, plan, screen, 200)
         code = fill(state, self.rng, draws, stats)
         seconds = time.perf_counter() - begin
@@ -178,11 +174,11 @@ class Pilot:
         # ``work``, by which steps are compared, is for passes over all records, so that
         # the choice of the step does not depend on the screening.
         step_work = float(counts @ self.costs) / num_steps
-        num_passes = int(counts[chain.VALUES] + counts[chain.GRADIENTS])
+        num_passes = int(counts[chain.COUNT.values] + counts[chain.COUNT.gradients])
         share = 1.0
         if screen is not None:
             num_all = num_passes * self.target.data.num_records
-            share = int(counts[chain.RECORDS]) / num_all
+            share = int(counts[chain.COUNT.records]) / num_all
         return Trial(
             step=step,
             work=step_work * self.num_steps_for(step=step),
@@ -190,7 +186,7 @@ class Pilot:
             step_work=step_work * min(share, 1.0),
             step_seconds=seconds / num_steps,
             share=share,
-            inside=int(counts[alternation.INSIDE]) / int(counts[chain.PROPOSALS]),
+            inside=int(counts[alternation.INSIDE]) / int(counts[chain.COUNT.proposals]),
         )
 
     def _choose_oracle(self, plan: ProximalPlan) -> tuple[ChainState, Screen | None]:
@@ -288,7 +284,7 @@ class Proximal(Sampler):
         return True, ""
 
     def prepare(
-        self, target: Gibbs, rng: np.random.Generator, *, gamma: float = PILOT_GAMMA
+        self, target: Gibbs, rng: np.random.Generator, *, gamma: float = 1e-3
     ) -> PreparedProximal:
         """Choose metric, start and step for the target.
 
@@ -319,7 +315,7 @@ class Proximal(Sampler):
         prepared = setting.prepare(rng, gamma)
         if not np.isfinite(prepared.trial.work):
             raise NoCertificate(
-                f"Exact draws on the {target.problem.domain.name} are impractical: "
+                f"Exact draws on the {target.domain.name} are impractical: "
                 "hardly any proposal falls inside. Use a WholeSpace, Ball or Box."
             )
         return prepared
@@ -397,7 +393,7 @@ class ProximalSetting:
     def _move_start(self, share: float) -> ProximalSetting:
         """Return a copy whose start is closer to an interior point, with its W_0."""
         target = self.target
-        interior = target.problem.domain.interior_point(target.dim)
+        interior = target.domain.interior_point(target.dim)
         start = (1.0 - share) * self.start + share * interior
         options = tuple((o, start_bound(target, o, start)) for o, _ in self.options)
         return replace(self, start=start, options=options)
@@ -438,7 +434,7 @@ def start_bound(target: Gibbs, option: ProximalMetric, start: Array) -> float:
     gradient = target.gradient(start)
     plan = option.plan(1.0)
     distance = alternation.distance_to_minimizer(
-        target.problem.domain, start, gradient, plan.inverse, plan.precision
+        target.domain, start, gradient, plan.inverse, plan.precision
     )
     return float(distance + np.sqrt(option.dim))
 
@@ -457,8 +453,10 @@ class PreparedProximal:
     @property
     def may_need_corners(self) -> bool:
         """Whether a corner may cause proposals outside, or short steps."""
-        is_short = self.trial.step < SHORT_STEP * self.metric.pilot_steps()[0]
-        is_outside = self.trial.inside < MIN_INSIDE
+        # Draws in corners take more time. So they are tried only if the step is below
+        # 1 % of the pilot's first one, or 90 % of the proposals are outside.
+        is_short = self.trial.step < 0.01 * self.metric.pilot_steps()[0]
+        is_outside = self.trial.inside < 0.1
         return self.metric.has_corners and (is_short or is_outside)
 
     @property
@@ -492,7 +490,8 @@ class PreparedProximal:
 
     def counts(self, state: ChainState) -> dict[str, int]:
         """Return a chain's evaluations so far, by name."""
-        return dict(zip(alternation.COUNT_NAMES, state.counts.tolist(), strict=True))
+        names = (*chain.COUNT._fields, "inside")
+        return dict(zip(names, state.counts.tolist(), strict=True))
 
     def numbers(self) -> list[object]:
         """Return all arrays and numbers of the chain, for a checkpoint's identity."""
@@ -502,7 +501,8 @@ class PreparedProximal:
             *plan,
             *tests,
             self.metric.name,
-            *identify_target(self.target, self.start),
+            *flatten_plan(self.target.numbers),
+            *self.target.identity(self.start),
         ]
 
     def init(self, position: Array | None = None) -> ChainState:

@@ -35,11 +35,11 @@ from dpsample.core.jit import kernel
 from dpsample.losses.loss import total
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Data, add_transposed, margins_of
-from dpsample.samplers.chain import GRADIENTS, RECORDS, VALUES, ChainState, compile_run
+from dpsample.samplers.chain import COUNT, ChainState, compile_run
 from dpsample.samplers.proximal import alternation
-from dpsample.samplers.proximal.alternation import PROPOSAL, ProximalPlan, Support
+from dpsample.samplers.proximal.alternation import ROW, ProximalPlan, Support
 from dpsample.samplers.record_terms import row_norms
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Radii of the levels, in units of the usual distance of a proposal from w. The last
@@ -49,8 +49,6 @@ RADII = (4.8, 2.4, 1.2)
 NUM_LEVELS = len(RADII)
 # A pass over fewer records is too short to be worth screening.
 MIN_RECORDS = 256
-# Fields of the data that a list of records has for itself.
-RECORD_FIELDS = ("dense", "values", "columns", "starts", "response", "offset")
 
 
 class Screen(NamedTuple):
@@ -75,7 +73,7 @@ class ScreenedWork(NamedTuple):
     centers: Array  # (NUM_LEVELS + 1, dim)
     sums: Array  # (NUM_LEVELS + 1,): s
     slopes: Array  # (NUM_LEVELS + 1, dim): g
-    margins: Array  # (block,)
+    margins: Array  # (block,): of the records that are split
     undecided_slopes: Array  # (block,): derivatives of undecided losses, others 0
     undecided: Ints  # (block,): indices of undecided records
 
@@ -105,9 +103,10 @@ def share_undecided(target: Gibbs, screen: Screen, center: Array) -> float:
 def init(target: Gibbs, position: Array) -> ChainState:
     """Return a new state at a position inside the domain.
 
-    The memory holds the centers, after a number that is 1 if there are any. From them
-    the levels are built again, to the last bit, when a chain goes on from a checkpoint.
-    Lists could hold all records. The system provides memory only for entries in use.
+    The memory holds the centers, after a number that is 1 if there are any. When a
+    chain goes on from a checkpoint, the levels are built again from them, to the last
+    bit. Each list has room for all records, but the operating system provides memory
+    only for entries that have been written.
     """
     state = alternation.init(target, position)
     data, dim = target.data, position.size
@@ -132,7 +131,8 @@ def init(target: Gibbs, position: Array) -> ChainState:
 
 def _empty_list(data: Data) -> Data:
     """Return data with memory for as many records, and all other fields the same."""
-    arrays = {name: getattr(data, name) for name in RECORD_FIELDS}
+    names = ("dense", "values", "columns", "starts", "response", "offset")
+    arrays = {name: getattr(data, name) for name in names}
     empty_list = data._replace(
         **{name: np.empty_like(array, subok=False) for name, array in arrays.items()}
     )
@@ -171,8 +171,8 @@ def split_records(
     for a in range(margins.shape[0]):
         u, breakpoint, change = margins[a], breakpoints[a], norms[a] * radius
         scale = change + 2.0 * norms[a] * center_norm + abs(u) + abs(breakpoint)
-        # Relative widening of tests, for the rounding errors of margins, norms and
-        # distances.
+        # The test is widened by 1e-9 of the sizes of its numbers, which is more than
+        # the rounding errors of margins, norms and distances.
         is_decided = abs(u - breakpoint) > change + 1e-9 * scale
         undecided_slopes[a] = 0.0 if is_decided else slopes[a]
         slopes[a] = slopes[a] if is_decided else 0.0
@@ -279,7 +279,7 @@ def build_level(target, pieces, screen, state, level, w, gradient):
 
 @kernel(counts_references=False)
 def first_level_to_build(screen, state, w):
-    """Return the first level whose ball does not contain nearly all proposals at w."""
+    """Return the first level whose ball is unlikely to contain a proposal at w."""
     levels, last = state.workspace, screen.radii.shape[0] - 1
     for level in range(1, last):
         distance = square_distance(w, levels.centers[level])
@@ -303,17 +303,17 @@ def energy_gradient(target, pieces, screen, state, w, gradient):
                 build_level(target, pieces, screen, state, level, center, gradient)
         first = first_level_to_build(screen, state, w)
     state.memory[0] = 1.0
-    state.counts[GRADIENTS] += 1
+    state.counts[COUNT.gradients] += 1
     risk = np.nan
     for level in range(first, num_levels):
-        state.counts[RECORDS] += levels.sizes[level - 1]
+        state.counts[COUNT.records] += levels.sizes[level - 1]
         risk = build_level(target, pieces, screen, state, level, w, gradient)
     number, vector = target.data.num_records, state.work.vector
     vector[:] = np.nan
     pieces.regularizer_gradient(target.regularizer, w, vector)
     for j in range(w.shape[0]):
         gradient[j] = target.k * (gradient[j] / number + target.mu * vector[j])
-    penalty = gibbs.regularizer(target, pieces, w, state.work)
+    penalty = gibbs_target.regularizer(target, pieces, w, state.work)
     return target.k * (risk / number + target.mu * penalty)
 
 
@@ -337,9 +337,9 @@ def energy(target, pieces, screen, state, z):
         work.out[0] = np.nan
         pieces.loss_value(data.loss_params, margins, response, work.out)
         risk += work.out[0]
-    state.counts[VALUES] += 1
-    state.counts[RECORDS] += levels.sizes[level]
-    penalty = gibbs.regularizer(target, pieces, z, work)
+    state.counts[COUNT.values] += 1
+    state.counts[COUNT.records] += levels.sizes[level]
+    penalty = gibbs_target.regularizer(target, pieces, z, work)
     return target.k * (risk / data.num_records + target.mu * penalty)
 
 
@@ -352,7 +352,7 @@ def check_proposal(target, pieces, plan, state, rng, is_resumed):
     """Do as the tangent oracle, without its squeeze, which needs a curvature."""
     threshold = rng.standard_exponential()
     state.energy[0] = np.nan
-    u_x = energy(target, pieces, plan.bounds, state, state.scratch[PROPOSAL])
+    u_x = energy(target, pieces, plan.bounds, state, state.vectors[ROW.proposal])
     return alternation.compare_gap(target, pieces, plan.metric, state, threshold, u_x)
 
 

@@ -31,15 +31,9 @@ from dpsample.core.arrays import Array, Ints, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.problem.records import Data
-from dpsample.samplers.chain import RECORDS
+from dpsample.samplers.chain import COUNT
 from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK
-from dpsample.samplers.subsampled.taylor import (
-    CURVATURE,
-    LOSS,
-    MARGIN,
-    SLOPE,
-    Expansion,
-)
+from dpsample.samplers.subsampled.taylor import TERM, Expansion
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Bounds are raised by more than the rounding errors of norms and sums.
@@ -51,15 +45,24 @@ FIRED = -1
 # Column of an alias table. Its fields are next to each other, so that a draw waits for
 # memory once.
 COLUMN = np.dtype([("share", np.float64), ("own", np.uint32), ("other", np.uint32)])
-# Rows of the moves: delta, delta', and the cubes of all channels, of which the
-# coordinates have two bounds.
-BEFORE, AFTER, CUBES, YOUNG_CUBES, NUM_MOVES = range(5)
+
+
+class MoveRow(NamedTuple):
+    """Rows of the description of a move."""
+
+    before: int = 0  # delta
+    after: int = 1  # delta'
+    cubes: int = 2  # cubes of all channels
+    young_cubes: int = 3  # second bound of the coordinates' channels
+
+
+MOVE = MoveRow()
 # Point of the process at which a scan stopped.
 Point = record_dtype(
     channel=int,
     rate_left=float,  # rest of the channel's rate, after the point
     num_points=int,  # so far
-    mark=float,  # uniform number, times the rate at the point
+    mark=float,  # uniform number times the rate at the point, which decides if it fires
     before=float,  # s_i at x
     after=float,  # s_i at x'
 )
@@ -273,10 +276,12 @@ def fill_rates(plan, origin, proposal, moves):
     """
     dim = plan.spread.shape[0]
     total = fill_coordinate_rates(plan, moves) if plan.first == 0 else 0.0
-    moves[CUBES, dim] = norm_cube(origin, proposal)
-    moves[CUBES, dim + 1] = norm_cube(moves[BEFORE, :dim], moves[AFTER, :dim])
+    moves[MOVE.cubes, dim] = norm_cube(origin, proposal)
+    moves[MOVE.cubes, dim + 1] = norm_cube(
+        moves[MOVE.before, :dim], moves[MOVE.after, :dim]
+    )
     for norm in range(dim, dim + 2):
-        total += plan.channel_weights[norm] * moves[CUBES, norm]
+        total += plan.channel_weights[norm] * moves[MOVE.cubes, norm]
     return total
 
 
@@ -293,18 +298,18 @@ def fill_coordinate_rates(plan, moves):
     q = np.sqrt(2.0 - 2.0 * np.sqrt(1.0 - plan.step * plan.step))
     for j in range(plan.spread.shape[0]):
         sd = plan.spread[j]
-        before, after = abs(moves[BEFORE, j]) / sd, abs(moves[AFTER, j]) / sd
-        change = abs(moves[AFTER, j] - moves[BEFORE, j]) / sd
+        before, after = abs(moves[MOVE.before, j]) / sd, abs(moves[MOVE.after, j]) / sd
+        change = abs(moves[MOVE.after, j] - moves[MOVE.before, j]) / sd
         largest = max(before, after)
-        moves[CUBES, j] = sd * (before * before * before + after * after * after)
+        moves[MOVE.cubes, j] = sd * (before * before * before + after * after * after)
         young = change * change * change / (q * q) + 2.0 * q * largest**3
-        moves[YOUNG_CUBES, j] = sd * young
-        power_rate += plan.channel_weights[j] * moves[CUBES, j]
-        young_rate += plan.channel_weights[j] * moves[YOUNG_CUBES, j]
+        moves[MOVE.young_cubes, j] = sd * young
+        power_rate += plan.channel_weights[j] * moves[MOVE.cubes, j]
+        young_rate += plan.channel_weights[j] * moves[MOVE.young_cubes, j]
     if power_rate <= young_rate:
         return power_rate
     for j in range(plan.spread.shape[0]):
-        moves[CUBES, j] = moves[YOUNG_CUBES, j]
+        moves[MOVE.cubes, j] = moves[MOVE.young_cubes, j]
     return young_rate
 
 
@@ -324,9 +329,9 @@ def sparse_sums(values, columns, moves):
     before, after, cubes = 0.0, 0.0, 0.0
     for t in range(values.shape[0]):
         value, j = values[t], columns[t]
-        before += value * moves[BEFORE, j]
-        after += value * moves[AFTER, j]
-        cubes += abs(value) * moves[CUBES, j]
+        before += value * moves[MOVE.before, j]
+        after += value * moves[MOVE.after, j]
+        cubes += abs(value) * moves[MOVE.cubes, j]
     return before, after, cubes
 
 
@@ -336,12 +341,12 @@ def remainder(loss, params, response, record, s, out):
 
     ``record`` is the record's row of the expansion.
     """
-    first, second = record[SLOPE] * s, 0.5 * record[CURVATURE] * s * s
+    first, second = record[TERM.slope] * s, 0.5 * record[TERM.curvature] * s * s
     out[0] = np.nan
-    loss(params, record[MARGIN] + s, response, out)
+    loss(params, record[TERM.margin] + s, response, out)
     # Relative rounding error of a remainder, which is a difference of losses.
-    error = 1e-13 * (abs(out[0]) + abs(record[LOSS]) + abs(first) + second + 1.0)
-    return ((out[0] - record[LOSS]) - first) - second, error
+    error = 1e-13 * (abs(out[0]) + abs(record[TERM.loss]) + abs(first) + second + 1.0)
+    return ((out[0] - record[TERM.loss]) - first) - second, error
 
 
 @kernel(counts_references=False)
@@ -381,16 +386,16 @@ def find_point(features, channels, coefficients, cubic, moves, point, rng):
                 return -1
             # Points of channels are independent, so the first one has a waiting time
             # of its own.
-            left = weights[channel] * moves[CUBES, channel]
+            left = weights[channel] * moves[MOVE.cubes, channel]
             left -= rng.standard_exponential()
         first = starts[channel]
         i = draw_label(table[first : starts[channel + 1]], rng)
         if dense.shape[0] > 0:
-            before, after = dense_sums(dense[i], moves[BEFORE], moves[AFTER])
+            before, after = dense_sums(dense[i], moves[MOVE.before], moves[MOVE.after])
         else:
             row = slice(rows[i], rows[i + 1])
             before, after, cubes = sparse_sums(values[row], columns[row], moves)
-        level = cubes if channel < dim else moves[CUBES, channel]
+        level = cubes if channel < dim else moves[MOVE.cubes, channel]
         mark = rng.random() * coefficients[i] * level
         point[0].num_points += 1
         # The bound of s_i itself is much smaller, so most points need no loss.
@@ -423,7 +428,7 @@ def decide_by_events(target, pieces, plan, state, moves, rng):
         # The mark is uniform below the rate of the bound.
         if code == OK and point[0].mark < rate:
             code = FIRED
-    state.counts[RECORDS] += point[0].num_points
+    state.counts[COUNT.records] += point[0].num_points
     return code
 
 
@@ -439,12 +444,14 @@ def decide_by_all_records(target, pieces, plan, state, moves, rng):
     scales = plan.weight, plan.cubic
     for i in range(data.num_records):
         if data.dense.shape[0] > 0:
-            before, after = dense_sums(data.dense[i], moves[BEFORE], moves[AFTER])
+            before, after = dense_sums(
+                data.dense[i], moves[MOVE.before], moves[MOVE.after]
+            )
         else:
             row = slice(data.starts[i], data.starts[i + 1])
             values, columns = data.values[row], data.columns[row]
             before, after, _ = sparse_sums(values, columns, moves)
-        state.counts[RECORDS] += 1
+        state.counts[COUNT.records] += 1
         y, record = data.response[i], plan.records[i]
         rate, code = rejection_rate(loss, params, y, record, scales, before, after, out)
         if code != OK:

@@ -6,7 +6,7 @@ r"""Factorized Metropolis about a Laplace approximation: few records per proposa
 with the step b in (0, 1], the anchor c, which is the mode or a point near it, and a
 factor F of the covariance. N(shift, I) is the Gaussian of the energy's second-order
 expansion at c, in the coordinates v. The proposal x' = c + F v' is accepted with
-probability prod_i min(1, e^{rho_i(x) - rho_i(x')}), where rho_i is the loss of record i
+probability prod_i min(1, e^{rho_i(x) - rho_i(x')}). Here rho_i is the loss of record i
 minus its expansion, with its weight (see `taylor`, and Cornish et al., Scalable
 Metropolis-Hastings, 2019). The regularizer has a factor of this form, too.
 
@@ -40,17 +40,22 @@ from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.subsampled import factorized_events as events
 from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_events import FactorizedPlan
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
-# If a proposal is expected to read a larger share of the records, and more than this
-# number, samplers that read all records are better.
-MAX_SHARE_READ = 0.2
-MAX_NUM_READ = 1000.0
-# Rows of the scratch memory. The last ones are the moves of `factorized_events`: the
-# displacements from the anchor before and after the move, and bounds of all channels.
-NEW_V, NOISE, PROPOSAL, FIRST_MOVE = range(4)
-NUM_ROWS = FIRST_MOVE + events.NUM_MOVES
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors."""
+
+    new_v: int = 0
+    noise: int = 1
+    proposal: int = 2
+    first_move: int = 3  # first of the rows of `factorized_events.MOVE`
+
+
+ROW = VectorRow()
+# Number of rows, of which the last ones describe the move.
+NUM_ROWS = ROW.first_move + len(events.MOVE)
 
 
 @by_address
@@ -94,7 +99,7 @@ def regularizer_remainder(target, pieces, plan, theta, delta, work):
     """
     if plan.slope.shape[0] == 0:  # there is no remainder
         return 0.0
-    remainder = gibbs.regularizer(target, pieces, theta, work)
+    remainder = gibbs_target.regularizer(target, pieces, theta, work)
     for j in range(delta.shape[0]):
         curved = 0.0
         for m in range(delta.shape[0]):
@@ -110,19 +115,20 @@ def step(target, pieces, plan, state, rng):
     """
     dim, rank = plan.factor.shape
     v, remainder = state.memory[:rank], state.memory[rank:]
-    new_v, noise = state.scratch[NEW_V][:rank], state.scratch[NOISE][:rank]
-    proposal = state.scratch[PROPOSAL][:dim]
-    moves = state.scratch[FIRST_MOVE:NUM_ROWS]
+    new_v, noise = state.vectors[ROW.new_v][:rank], state.vectors[ROW.noise][:rank]
+    proposal = state.vectors[ROW.proposal][:dim]
+    moves = state.vectors[ROW.first_move : NUM_ROWS]
     # `propose` fills this row of the moves, which the events read.
-    delta = moves[events.AFTER][:dim]
-    state.counts[chain.PROPOSALS] += 1
+    delta = moves[events.MOVE.after][:dim]
+    state.counts[chain.COUNT.proposals] += 1
     propose(plan, rng, v, noise, new_v, delta)
     for j in range(dim):
         proposal[j] = plan.anchor[j] + delta[j]
-        moves[events.BEFORE, j] = state.position[j] - plan.anchor[j]
-    status = gibbs.inside(target, pieces, proposal, state.work)  # NaN if it fails
+        moves[events.MOVE.before, j] = state.position[j] - plan.anchor[j]
+    status = gibbs_target.inside(target, pieces, proposal, state.work)
+    # Outside of the domain the proposal is rejected, and the chain stays.
     if status == 0.0:
-        return OK  # rejected: the chain stays
+        return OK
     new_remainder = regularizer_remainder(
         target, pieces, plan, proposal, delta, state.work
     )
@@ -145,7 +151,7 @@ def step(target, pieces, plan, state, rng):
         copy_into(proposal, state.position)
         copy_into(new_v, v)
         remainder[0] = new_remainder
-        state.counts[chain.ACCEPTED] += 1
+        state.counts[chain.COUNT.accepted] += 1
     return code
 
 
@@ -162,7 +168,7 @@ def init(target: Gibbs, plan: FactorizedPlan, position: Array) -> ChainState:
     return state._replace(
         memory=np.append(plan.whiten @ delta, remainder),
         # A row of the moves has one number per channel: coordinates and two norms.
-        scratch=np.empty((NUM_ROWS, delta.size + 2)),
+        vectors=np.empty((NUM_ROWS, delta.size + 2)),
         workspace=FactorizedWork(np.zeros(1, events.Point)),
     )
 
@@ -256,7 +262,9 @@ def _plan(target: Gibbs) -> FactorizedPlan | str:
     cubic = weight * bound / 6.0
     channels = events.build_channels(target, expansion, cubic)
     num_expected = channels.expected
-    if num_expected > max(MAX_SHARE_READ * num_records, MAX_NUM_READ):
+    # If a proposal is expected to read more than a fifth of the records, and more than
+    # 1000 of them, samplers that read all records are faster.
+    if num_expected > max(0.2 * num_records, 1000.0):
         work = f"{num_expected:.0f} records per draw are expected of {num_records}."
         return f"{work} {remedy}"
     # Channels 0 .. dim - 1 belong to coordinates. They are left out if all are empty.

@@ -48,9 +48,7 @@ from dpsample.samplers.errors import (
 )
 from dpsample.samplers.proximal import alternation, envelope_draws, metric
 from dpsample.samplers.proximal.alternation import (
-    NO_HALFSPACE,
-    NUM_ROWS,
-    PROJECTED_HALFSPACE,
+    HALFSPACE,
     ProximalPlan,
     Support,
     set_halfspace,
@@ -60,18 +58,32 @@ from dpsample.samplers.record_terms import loss, margin
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.samplers.subsampled import series_bias
 from dpsample.samplers.subsampled.series_bias import SeriesNumbers, SeriesSchedule
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Relative rounding error of a difference of two values.
 ROUNDING = 1e-12
 # Maximum number of pairs of a step, and of proposals of an inner draw.
 MAX_PROPOSALS = 1_000_000
-# Rows of the scratch memory. TANGENT_POINT is w, and TILT is s plus the gradient of psi
-# at w. The exact draws use the last two of the `NUM_ROWS` rows of `alternation`.
-Y, TANGENT_POINT, TILT, MEAN, X, Z = range(6)
+
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors.
+
+    The exact draws also use the last two rows of `alternation.ROW`.
+    """
+
+    y: int = 0
+    tangent_point: int = 1  # w
+    tilt: int = 2  # s plus the gradient of psi at w
+    mean: int = 3
+    x: int = 4
+    z: int = 5
+
+
+ROW = VectorRow()
 # Number of proposals of inner draws, in addition to the counts of all chains.
-INNER = chain.NUM_COUNTS
+INNER = len(chain.COUNT)
 
 # Memory of a chain, which a checkpoint stores as floats: sums over pairs.
 OvershootMeter = record_dtype(num_pairs=float, total=float, squares=float)
@@ -85,7 +97,10 @@ SeriesStep = record_dtype(
 
 @kernel(counts_references=False)
 def series_length(uniform):
-    """Return a length a with P(a >= i) = 1 / i!, from a uniform number."""
+    """Return a length a with P(a >= i) = 1 / i!, from a uniform number.
+
+    It is the largest a with uniform < 1 / a!.
+    """
     length, factorial = 0, 1.0
     while uniform * factorial < 1.0:
         length += 1
@@ -118,13 +133,15 @@ def estimate_ratio(target, pieces, plan, state, x, z, rng):
     for j in range(x.shape[0]):
         square += (z[j] - x[j]) ** 2
     limit = plan.lipschitz * math.sqrt(square)
+    # The term i of the series is a product of i factors with records of their own, so
+    # that its mean is a power of the mean.
     rho = 1.0
     for num_factors in range(1, series_length(rng.random()) + 1):
         product = 1.0
         for _ in range(num_factors):
             i = any_record(rng, 0, target.data.num_records)
             factor, slack = loss_change(target, pieces, plan, state.work, x, z, i)
-            state.counts[chain.RECORDS] += 2
+            state.counts[chain.COUNT.records] += 2
             if np.isnan(factor):
                 return FUNCTION_FAILED, np.nan
             if abs(factor) > limit + slack:
@@ -169,7 +186,7 @@ class SeriesWork(NamedTuple):
 
 def step(target, pieces, plan, state, rng):
     """Draw y, then x given y. After a pause, go on with the next inner draw."""
-    y, x, z = state.scratch[Y], state.scratch[X], state.scratch[Z]
+    y, x, z = state.vectors[ROW.y], state.vectors[ROW.x], state.vectors[ROW.z]
     control, code = state.work.control[0], OK
     progress, meter = state.workspace.progress[0], state.workspace.meter[0]
     if control.stage == 0:
@@ -180,6 +197,7 @@ def step(target, pieces, plan, state, rng):
         progress.num_pairs, progress.has_x, progress.num_inner = 0, False, 0
     control.stage = 0
     while progress.num_pairs < MAX_PROPOSALS:
+        # A pause may come between x and z of a pair.
         if code == OK and not progress.has_x:
             code = draw_inner(target, pieces, plan.inner, state, x, rng)
             progress.has_x = code == OK
@@ -193,13 +211,14 @@ def step(target, pieces, plan, state, rng):
         code, rho = estimate_ratio(target, pieces, plan, state, x, z, rng)
         if code != OK:
             return code
-        state.counts[chain.PROPOSALS] += 1
+        state.counts[chain.COUNT.proposals] += 1
         excess = overshoot_of(rho)
         meter.num_pairs += 1.0
         meter.total += excess
         meter.squares += excess * excess
+        # The comparison clips rho / 2 to [0, 1].
         if 2.0 * rng.random() <= rho:
-            state.counts[chain.ACCEPTED] += 1
+            state.counts[chain.COUNT.accepted] += 1
             copy_into(x, state.position)
             state.energy[0] = np.nan
             return OK
@@ -219,13 +238,13 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     """
     del plan  # the memory depends on the target's sizes alone
     memory = np.zeros(OvershootMeter.itemsize // 8)  # floats of 8 bytes
-    state = new_state(target, position, is_weighed=False, memory=memory, rows=NUM_ROWS)
+    state = new_state(target, position, is_weighed=False, memory=memory, rows=len(ROW))
     work = SeriesWork(
         support=Support.empty(position.size),
         progress=np.zeros(1, SeriesStep),
         meter=state.memory.view(OvershootMeter),
     )
-    counts = np.zeros(chain.NUM_COUNTS + 1, dtype=np.int64)
+    counts = np.zeros(len(chain.COUNT) + 1, dtype=np.int64)
     return state._replace(counts=counts, workspace=work)
 
 
@@ -310,7 +329,7 @@ class RandomizedSeries(Sampler):
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Return whether inner draws are exact and the bias has a bound, or why not."""
-        if self.anchored and not target.problem.domain.is_bounded:
+        if self.anchored and not target.domain.is_bounded:
             return False, "Anchored losses need a bounded domain. Use anchored=False."
         try:
             inner_metric(target)
@@ -320,7 +339,7 @@ class RandomizedSeries(Sampler):
             return False, str(error)
         # The number of steps grows with the logarithm of the start's distance, so any
         # point will do. An anchor changes the losses and must be the right one.
-        start = target.problem.domain.interior_point(target.dim)
+        start = target.domain.interior_point(target.dim)
         if self.anchored:
             start = gaussian_fit.minimize(target)[0]
         num_steps = self._schedule(self._bounds(target, start)[0]).num_steps
@@ -388,7 +407,7 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
 
     `NoCertificate` is raised if no draw is exact in a finite expected time.
     """
-    domain, regularizer, dim = target.problem.domain, target.regularizer, target.dim
+    domain, regularizer, dim = target.domain, target.regularizer, target.dim
     metric.require_interior(domain, dim, "exact", "Use HitAndRun or TunaMH.")
     lower, upper = regularizer.curvature_l2(dim)
     weight = target.k * target.mu
@@ -418,7 +437,7 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
         )
     draw, halfspace = _gaussian_draw(domain)
     max_distance = 0.0
-    if halfspace != NO_HALFSPACE:
+    if halfspace != HALFSPACE.none:
         max_distance = domain.max_norm(2.0, domain.default_center(dim), dim)
     option = ProximalMetric(
         name="gaussian",
@@ -435,12 +454,12 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
 def _gaussian_draw(domain: Domain) -> tuple[Piece, int]:
     """Return the exact draw of a round Gaussian on the domain, or in a halfspace."""
     if domain.is_whole_space:
-        return envelope_draws.draw_in_halfspace, NO_HALFSPACE
+        return envelope_draws.draw_in_halfspace, HALFSPACE.none
     if domain.lp_exponent == 2.0:
-        return envelope_draws.draw_in_ball, NO_HALFSPACE
+        return envelope_draws.draw_in_ball, HALFSPACE.none
     if domain.is_box:
-        return envelope_draws.draw_in_box, NO_HALFSPACE
-    return envelope_draws.draw_in_halfspace, PROJECTED_HALFSPACE
+        return envelope_draws.draw_in_box, HALFSPACE.none
+    return envelope_draws.draw_in_halfspace, HALFSPACE.projected
 
 
 def inner_plan(target: Gibbs, step: float, tilt: Array) -> InnerPlan:
@@ -459,11 +478,11 @@ def inner_plan(target: Gibbs, step: float, tilt: Array) -> InnerPlan:
 @kernel(counts_references=False)
 def prepare_inner_draws(target, pieces, inner, state, y):
     """Set the Gaussian's mean and the halfspace of draws given y. Return a code."""
-    w, tilt = state.scratch[TANGENT_POINT], state.scratch[TILT]
+    w, tilt = state.vectors[ROW.tangent_point], state.vectors[ROW.tilt]
     copy_into(inner.tilt, tilt)
     copy_into(target.regularizer.center, w)
     if inner.is_tangent == 1:
-        gibbs.project(target, pieces, y, w)
+        gibbs_target.project(target, pieces, y, w)
         gradient = state.work.vector
         gradient[:] = np.nan
         pieces.regularizer_gradient(target.regularizer, w, gradient)
@@ -471,21 +490,21 @@ def prepare_inner_draws(target, pieces, inner, state, y):
             tilt[j] += inner.weight * gradient[j]
             if not np.isfinite(tilt[j]):
                 return FUNCTION_FAILED
-    alternation.set_envelope_mean(inner.metric, y, w, tilt, state.scratch[MEAN])
-    return set_halfspace(target, pieces, inner.metric, state, state.scratch[MEAN])
+    alternation.set_envelope_mean(inner.metric, y, w, tilt, state.vectors[ROW.mean])
+    return set_halfspace(target, pieces, inner.metric, state, state.vectors[ROW.mean])
 
 
 @kernel(counts_references=False)
 def regularizer_gap(target, pieces, inner, state, x):
     """Return psi at x minus its tangent and quadratic, and the rounding error."""
-    w, tilt = state.scratch[TANGENT_POINT], state.scratch[TILT]
+    w, tilt = state.vectors[ROW.tangent_point], state.vectors[ROW.tilt]
     linear, square = 0.0, 0.0
     for j in range(w.shape[0]):
         linear += (tilt[j] - inner.tilt[j]) * (x[j] - w[j])
         square += (x[j] - w[j]) ** 2
     square *= 0.5 * inner.metric.tangent
-    at_w = inner.weight * gibbs.regularizer(target, pieces, w, state.work)
-    at_x = inner.weight * gibbs.regularizer(target, pieces, x, state.work)
+    at_w = inner.weight * gibbs_target.regularizer(target, pieces, w, state.work)
+    at_x = inner.weight * gibbs_target.regularizer(target, pieces, x, state.work)
     size = 1.0 + abs(at_w) + abs(at_x) + abs(linear) + square
     return (at_x - at_w) - linear - square, ROUNDING * size
 
@@ -496,7 +515,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
 
     After a pause it goes on when it is called again.
     """
-    mean, control = state.scratch[MEAN], state.work.control[0]
+    mean, control = state.vectors[ROW.mean], state.work.control[0]
     progress, is_over = state.workspace.progress[0], False
     while progress.num_inner < MAX_PROPOSALS:
         if is_over:

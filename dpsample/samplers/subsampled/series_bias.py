@@ -181,7 +181,7 @@ def numbers(target: Gibbs, start: Array, slopes: Array | None = None) -> SeriesN
     """
     precision = metric.candidates(target, oracle="metric")[0].precision
     convexity = float(np.linalg.eigvalsh(precision)[0])
-    domain, eye = target.problem.domain, np.eye(target.dim)
+    domain, eye = target.domain, np.eye(target.dim)
     gradient = target.gradient(start)
     bound = alternation.distance_to_minimizer(
         domain, start, gradient, eye / convexity, convexity * eye

@@ -11,6 +11,7 @@ N(c - H^{-1} g, H^{-1}), for any anchor c.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,18 +23,23 @@ from dpsample.problem.sources import write_to_files
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.localized import mode
 from dpsample.samplers.record_terms import sum_over_records
-from dpsample.targets.gibbs import (
-    Gibbs,
-    as_rows,
-    form_in_basis,
-    margin_intervals,
-    times_basis,
-)
+from dpsample.targets.gibbs import Gibbs, as_rows, margin_intervals
+from dpsample.targets.gibbs_target import form_in_basis, times_basis
 
 # Draws of the Gaussian that estimate its share inside the domain.
 NUM_PROBES = 400
-# Columns of the records' derivatives.
-MARGIN, LOSS, SLOPE, CURVATURE = range(4)
+
+
+class TermColumn(NamedTuple):
+    """Columns of the derivatives of the records' losses."""
+
+    margin: int = 0
+    loss: int = 1  # loss at the margin
+    slope: int = 2  # first derivative
+    curvature: int = 3  # second derivative
+
+
+TERM = TermColumn()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

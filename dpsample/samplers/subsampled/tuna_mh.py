@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs
 r"""TunaMH: exact Metropolis steps that look at a few records.
 
-A step x' = x + s L z, with L L^T a covariance fitted to the target, has the norm M. It
-draws B ~ Poisson(chi C^2 M^2 + C M) random records. A drawn record i enters the test
-with probability r_i / (chi c C M^2 + c M), where
+A step x' = x + s L z, with L L^T a covariance fitted to the target, has the norm M =
+||x' - x||_p. It draws B ~ Poisson(chi C^2 M^2 + C M) random records. A drawn record i
+enters the test with probability r_i / (chi c C M^2 + c M), where
 
     r_i = chi c C M^2 + (d_i + c M) / 2,    d_i = (k / n) (f_i(x') - f_i(x)),
 
@@ -13,7 +13,8 @@ probability
     min(1, prod_i r_i(x', x) / r_i(x, x') * exp(psi(x) - psi(x'))),    psi = k mu r,
 
 where the product is over the records of the test. Given (x, x') record i is in it
-Poisson(r_i) times. In the balance equation, these probabilities cancel exp(-sum_i d_i)
+Poisson(r_i) times. In the equation of detailed balance, the probabilities of these
+numbers cancel exp(-sum_i d_i), so that no sum over all records is needed
 (Zhang, Cooper, De Sa, arXiv:2006.11677). A larger chi gives more records and a higher
 acceptance rate.
 """
@@ -34,8 +35,8 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import any_record
 from dpsample.samplers import chain, record_terms
 from dpsample.samplers.chain import (
-    PROPOSALS,
-    RECORDS,
+    COUNT,
+    ROW,
     ChainState,
     accept_or_reject,
     compile_run,
@@ -45,11 +46,9 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
-# Rows of the scratch memory.
-NOISE, PROPOSAL = range(2)
 # Test of a step under way, which a pause may interrupt.
 RecordTest = record_dtype(
     num_left=int,  # drawn records that are not tested yet
@@ -91,7 +90,7 @@ def count_probability(plan, size, change):
 @kernel(counts_references=False)
 def log_weight(plan, size, change):
     """Return the log of r_i(x', x) / r_i(x, x')."""
-    # log((a - b) / (a + b)) = -2 atanh(b / a)
+    # log((a - b) / (a + b)) = -2 atanh(b / a), which keeps its digits for small b.
     return -2.0 * math.atanh(change / (size * (1.0 + 2.0 * plan.chi * size)))
 
 
@@ -109,7 +108,7 @@ def record_change(target, pieces, work, theta, proposal, i):
 def draw_poisson(rng, rate):
     """Draw a Poisson number.
 
-    Numba's function counts references, so this kernel does, as `any_record`.
+    Numba's function counts references, so this kernel does.
     """
     return rng.poisson(rate)
 
@@ -133,7 +132,7 @@ def sum_log_weights(target, pieces, plan, state, proposal, rng):
         test.num_left -= 1
         i = any_record(rng, 0, data.num_records)
         change, slack = record_change(target, pieces, state.work, position, proposal, i)
-        state.counts[RECORDS] += 2
+        state.counts[COUNT.records] += 2
         if np.isnan(change):
             return FUNCTION_FAILED, np.nan
         if abs(change) > size + slack:
@@ -150,13 +149,13 @@ def sum_log_weights(target, pieces, plan, state, proposal, rng):
 
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
-    noise, proposal = state.scratch[NOISE], state.scratch[PROPOSAL]
+    noise, proposal = state.vectors[ROW.noise], state.vectors[ROW.proposal]
     noise = noise[: plan.factor.shape[1]]
     if state.work.control[0].stage == 0:
         fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
-        state.counts[PROPOSALS] += 1
-        status = gibbs.inside(target, pieces, proposal, state.work)
+        state.counts[COUNT.proposals] += 1
+        status = gibbs_target.inside(target, pieces, proposal, state.work)
         if status == 0.0:
             return OK
         if np.isnan(status):
@@ -164,8 +163,8 @@ def step(target, pieces, plan, state, rng):
     code, log_ratio = sum_log_weights(target, pieces, plan, state, proposal, rng)
     if code != OK:
         return code
-    before = gibbs.regularizer(target, pieces, state.position, state.work)
-    after = gibbs.regularizer(target, pieces, proposal, state.work)
+    before = gibbs_target.regularizer(target, pieces, state.position, state.work)
+    after = gibbs_target.regularizer(target, pieces, proposal, state.work)
     log_ratio += target.k * target.mu * (before - after)
     # The energy of the new position would need a pass over the records.
     return accept_or_reject(state, proposal, np.nan, log_ratio, rng)
@@ -249,5 +248,5 @@ class TunaMH(TunedSampler):
                 float(step), float(self.chi), bound, p, gaussian.factor
             ),
             rate=0.5,
-            first_step=2.38 / math.sqrt(target.problem.domain.affine_dim(target.dim)),
+            first_step=2.38 / math.sqrt(target.domain.affine_dim(target.dim)),
         )

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, record_dtype
 from dpsample.core.jit import Kernel, kernel
 from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.vectors import copy_into, multiply
@@ -38,24 +38,43 @@ from dpsample.samplers.errors import (
     FUNCTION_FAILED,
     OK,
 )
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 
-# Rows of a hull: the point at which a tangent touches V, its value and slope, the left
-# border of its segment, and the mass of all segments up to this one.
-POINT, VALUE, SLOPE, BORDER, MASS = range(5)
+
+class HullRow(NamedTuple):
+    """Rows of a hull, whose columns are segments from left to right."""
+
+    point: int = 0  # t_i, where the tangent touches V
+    value: int = 1  # V(t_i)
+    slope: int = 2  # V'(t_i)
+    border: int = 3  # left end of the segment
+    mass: int = 4  # mass of e^-L on all segments up to this one
+
+
+HULL = HullRow()
 # Maximum number of tangents.
 CAPACITY = 64
-HULL_SHAPE = (5, CAPACITY)
+HULL_SHAPE = (len(HULL), CAPACITY)
 # Maximum number of evaluations of a draw.
 MAX_TRIES = 10_000
-# Numbers that a paused draw saves: evaluations so far, tangents, and the distance of
-# the next point outwards.
-TURN, COUNT, REACH = range(3)
-NUM_KEPT = 3
-# Stage of a paused draw.
+# A draw that is paused between two evaluations, in an array of one such record.
+PausedDraw = record_dtype(
+    turn=int,  # evaluations so far
+    num_tangents=int,
+    reach=float,  # distance of the next point outwards
+)
+# Stage of a paused draw. Samplers may use larger ones for other parts of a step.
 ON_LINE = 1
-# Rows of a chain's scratch memory.
-DIRECTION, MOVED = range(1, 3)
+
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors. Row 0 belongs to the sampler."""
+
+    direction: int = 1  # e
+    moved_point: int = 2  # a point of the line
+
+
+ROW = VectorRow()
 
 
 @kernel(counts_references=False)
@@ -71,22 +90,29 @@ def exceeds(value, slope, distance, other):
 def insert(hull, count, point, value, slope):
     """Insert a tangent by its point. Return the new count, or -1 if V is not convex."""
     index = count
-    while index > 0 and hull[POINT, index - 1] >= point:
+    while index > 0 and hull[HULL.point, index - 1] >= point:
         index -= 1
-    if index < count and hull[POINT, index] == point:
+    if index < count and hull[HULL.point, index] == point:
         return count
     # The tangents on both sides must be below V at the new point, and the new one below
     # V at theirs.
     for neighbor in range(max(index - 1, 0), min(index + 1, count)):
-        distance = point - hull[POINT, neighbor]
-        if exceeds(hull[VALUE, neighbor], hull[SLOPE, neighbor], distance, value):
+        distance = point - hull[HULL.point, neighbor]
+        if exceeds(
+            hull[HULL.value, neighbor], hull[HULL.slope, neighbor], distance, value
+        ):
             return -1
-        if exceeds(value, slope, -distance, hull[VALUE, neighbor]):
+        if exceeds(value, slope, -distance, hull[HULL.value, neighbor]):
             return -1
+    # Only the first three rows belong to a tangent. `fill_masses` computes the others.
     for m in range(count, index, -1):
         for row in range(3):
             hull[row, m] = hull[row, m - 1]
-    hull[POINT, index], hull[VALUE, index], hull[SLOPE, index] = point, value, slope
+    hull[HULL.point, index], hull[HULL.value, index], hull[HULL.slope, index] = (
+        point,
+        value,
+        slope,
+    )
     return count + 1
 
 
@@ -96,11 +122,12 @@ def border_between(hull, left):
 
     If rounding errors hide it, return the middle.
     """
-    first, last = hull[POINT, left], hull[POINT, left + 1]
-    slope_change = hull[SLOPE, left + 1] - hull[SLOPE, left]
-    # Height of V at the right point above the left tangent.
-    gap = hull[VALUE, left + 1] - hull[VALUE, left]
-    gap -= hull[SLOPE, left] * (last - first)
+    first, last = hull[HULL.point, left], hull[HULL.point, left + 1]
+    slope_change = hull[HULL.slope, left + 1] - hull[HULL.slope, left]
+    # Height of V at the right point above the left tangent. The tangents cross where
+    # the right one has fallen by it, relative to the left one.
+    gap = hull[HULL.value, left + 1] - hull[HULL.value, left]
+    gap -= hull[HULL.slope, left] * (last - first)
     if not (slope_change > 0.0 and gap > 0.0):
         return 0.5 * (first + last)
     return max(first, last - gap / slope_change)
@@ -109,10 +136,10 @@ def border_between(hull, left):
 @kernel(counts_references=False)
 def lowest_value(hull, i, left, right):
     """Return the lowest value of tangent i on its segment."""
-    if hull[SLOPE, i] == 0.0:
-        return hull[VALUE, i]
-    end = left if hull[SLOPE, i] > 0.0 else right
-    return hull[VALUE, i] + hull[SLOPE, i] * (end - hull[POINT, i])
+    if hull[HULL.slope, i] == 0.0:
+        return hull[HULL.value, i]
+    end = left if hull[HULL.slope, i] > 0.0 else right
+    return hull[HULL.value, i] + hull[HULL.slope, i] * (end - hull[HULL.point, i])
 
 
 @kernel(counts_references=False)
@@ -123,35 +150,37 @@ def fill_masses(hull, count, low, high):
     """
     lowest = np.inf
     for i in range(count):
-        hull[BORDER, i] = low if i == 0 else border_between(hull, i - 1)
+        hull[HULL.border, i] = low if i == 0 else border_between(hull, i - 1)
     for i in range(count):
-        right = hull[BORDER, i + 1] if i + 1 < count else high
-        lowest = min(lowest, lowest_value(hull, i, hull[BORDER, i], right))
+        right = hull[HULL.border, i + 1] if i + 1 < count else high
+        lowest = min(lowest, lowest_value(hull, i, hull[HULL.border, i], right))
     total = 0.0
     for i in range(count):
-        right = hull[BORDER, i + 1] if i + 1 < count else high
-        width = right - hull[BORDER, i]
+        right = hull[HULL.border, i + 1] if i + 1 < count else high
+        width = right - hull[HULL.border, i]
         if width > 0.0:
-            height = math.exp(lowest - lowest_value(hull, i, hull[BORDER, i], right))
-            steep = abs(hull[SLOPE, i])
+            height = math.exp(
+                lowest - lowest_value(hull, i, hull[HULL.border, i], right)
+            )
+            steep = abs(hull[HULL.slope, i])
             drop = steep * width if steep > 0.0 else 0.0
             # (1 - e^-drop) / steep, also if the segment is flat or infinite.
             share = -math.expm1(-drop) / steep if drop > 1e-12 else width
             total += height * share
-        hull[MASS, i] = total
+        hull[HULL.mass, i] = total
     return total
 
 
 @kernel(counts_references=False)
 def propose(hull, count, high, rng):
     """Draw from e^-L, after `fill_masses`. Return the point and L there."""
-    level = rng.random() * hull[MASS, count - 1]
+    level = rng.random() * hull[HULL.mass, count - 1]
     i = 0
-    while i < count - 1 and hull[MASS, i] <= level:
+    while i < count - 1 and hull[HULL.mass, i] <= level:
         i += 1
-    left = hull[BORDER, i]
-    right = hull[BORDER, i + 1] if i + 1 < count else high
-    slope = hull[SLOPE, i]
+    left = hull[HULL.border, i]
+    right = hull[HULL.border, i + 1] if i + 1 < count else high
+    slope = hull[HULL.slope, i]
     drop = abs(slope) * (right - left) if slope != 0.0 else 0.0
     if drop > 1e-12:
         step = -math.log1p(rng.random() * math.expm1(-drop)) / abs(slope)
@@ -159,7 +188,7 @@ def propose(hull, count, high, rng):
         step = rng.random() * (right - left)
     t = left + step if slope > 0.0 or drop <= 1e-12 else right - step
     t = min(max(t, left), right)
-    return t, hull[VALUE, i] + slope * (t - hull[POINT, i])
+    return t, hull[HULL.value, i] + slope * (t - hull[HULL.point, i])
 
 
 @kernel(counts_references=False)
@@ -195,10 +224,10 @@ def next_point(hull, count, turn, low, high, first, last, reach):
         return first if turn == 0 else last
     if count == 0:
         return 0.5 * (first + last)
-    if low == -np.inf and not hull[SLOPE, 0] < 0.0:
-        return hull[POINT, 0] - reach
-    if high == np.inf and not hull[SLOPE, count - 1] > 0.0:
-        return hull[POINT, count - 1] + reach
+    if low == -np.inf and not hull[HULL.slope, 0] < 0.0:
+        return hull[HULL.point, 0] - reach
+    if high == np.inf and not hull[HULL.slope, count - 1] > 0.0:
+        return hull[HULL.point, count - 1] + reach
     return np.nan
 
 
@@ -207,36 +236,39 @@ def compile_draw(
 ) -> Kernel[..., tuple[int, float, float, int]]:
     """Return a kernel that draws from e^{-V}, with ``evaluate(arguments, t)`` of V, V'.
 
-    The kernel (arguments, rng, hull, low, high, guess, width, control) returns a code
-    of `errors`, the draw, V there and the number of evaluations. ``guess`` and
-    ``width`` are about the mode and 1.3 standard deviations. After a pause it goes on
-    with the next evaluation when it is called again with the same arguments.
+    The kernel (arguments, rng, hull, paused, low, high, guess, width, control) returns
+    a code of `errors`, the draw, V there and the number of evaluations. ``hull`` and
+    ``paused``, a record of `PausedDraw`, are its memory. ``guess`` and ``width`` are
+    about the mode and 1.3 standard deviations. After a pause it goes on with the next
+    evaluation when it is called again with the same arguments.
     """
     energy = kernel(evaluate, cached=cached)
 
-    def draw(arguments, rng, hull, low, high, guess, width, control):
+    def draw(arguments, rng, hull, paused, low, high, guess, width, control):
         first, last = first_points(low, high, guess, width)
         begin, count, reach = 0, 0, max(last - first, 1e-300)
         if control.stage == ON_LINE:
-            begin, count = int(control.saved[TURN]), int(control.saved[COUNT])
-            reach = control.saved[REACH]
+            begin, count = paused.turn, paused.num_tangents
+            reach = paused.reach
         control.stage = 0
         for turn in range(begin, MAX_TRIES):
             if turn > begin and is_due(control):
-                control.saved[TURN], control.saved[COUNT] = turn, count
-                control.saved[REACH] = reach
+                paused.turn, paused.num_tangents, paused.reach = turn, count, reach
                 control.stage = ON_LINE
                 return PAUSED, np.nan, np.nan, turn - begin
             bound = np.nan
             t = next_point(hull, count, turn, low, high, first, last, reach)
+            # The search for rising ends goes out in longer and longer steps.
             if turn >= 2:
                 reach *= 3.0
+            # Only NaN differs from itself.
             is_proposal = t != t
             if is_proposal:
                 if not 0.0 < fill_masses(hull, count, low, high) < np.inf:
                     return DRAW_FAILED, np.nan, np.nan, turn - begin
                 t, bound = propose(hull, count, high, rng)
             value, slope = energy(arguments, t)
+            # If no point has a finite energy, there is nothing to draw from.
             if np.isnan(value) or (turn > 2 and count == 0):
                 return FUNCTION_FAILED, np.nan, np.nan, turn + 1 - begin
             if is_proposal:
@@ -244,6 +276,7 @@ def compile_draw(
                     return BOUND_VIOLATED, np.nan, np.nan, turn + 1 - begin
                 if rng.standard_exponential() >= value - bound:
                     return OK, t, value, turn + 1 - begin
+            # Without more memory the hull stays valid, and proposals are independent.
             if count < CAPACITY and abs(value) < np.inf and abs(slope) < np.inf:
                 count = insert(hull, count, t, value, slope)
                 if count < 0:
@@ -284,8 +317,8 @@ def line_of(target, state, margins, rates, response, is_quadratic, along):
     """
     theta, direction, point = (
         state.position,
-        state.scratch[DIRECTION],
-        state.scratch[MOVED],
+        state.vectors[ROW.direction],
+        state.vectors[ROW.moved_point],
     )
     return Line(
         state.work,
@@ -380,12 +413,12 @@ def move_inside(target, pieces, state, t):
 
     It is a little shorter if rounding errors put the end outside.
     """
-    theta, direction = state.position, state.scratch[DIRECTION]
-    end, pull = state.scratch[MOVED], 2.0**-52
+    theta, direction = state.position, state.vectors[ROW.direction]
+    end, pull = state.vectors[ROW.moved_point], 2.0**-52
     while True:
         for j in range(theta.shape[0]):
             end[j] = theta[j] + t * direction[j]
-        if t == 0.0 or gibbs.inside(target, pieces, end, state.work) == 1.0:
+        if t == 0.0 or gibbs_target.inside(target, pieces, end, state.work) == 1.0:
             break
         t = t * (1.0 - pull) if pull < 1.0 else 0.0
         pull *= 2.0
@@ -407,7 +440,7 @@ def energy_at(target, pieces, margins, theta, work):
         total += work.out[0]
     value = total / data.num_records
     if target.mu > 0.0:
-        value += target.mu * gibbs.regularizer(target, pieces, theta, work)
+        value += target.mu * gibbs_target.regularizer(target, pieces, theta, work)
     return target.k * value
 
 

@@ -6,11 +6,12 @@ e^{-f} on [lower, upper] with the energy
 
     f(t) = b |t|^q + c |t|^s + (t - v)^2 / (2 h),    b, c >= 0, q, s >= 1, 0 < h <= inf,
 
-by rejection. The *envelope* is a plateau around the mode, and two exponential tails
-along the tangents of f at the ends of the plateau, where f has risen by about 1. As f
-is convex, e^{-f} is nowhere above the envelope, whatever the ends. So an inexact mode
-or width affects the number of proposals and not the distribution. If an argument is
-NaN, the draw is NaN.
+by rejection. It is the density of a coordinate under two penalties and a Gaussian of
+mean v and variance h. The *envelope* is a plateau around the mode, and two exponential
+tails along the tangents of f at the ends of the plateau, where f has risen by about 1.
+As f is convex, e^{-f} is nowhere above the envelope, whatever the ends. So an inexact
+mode or width affects the number of proposals and not the distribution. If an argument
+is NaN, the draw is NaN.
 
 `draw_piecewise` is for a convex piecewise quadratic V,
 
@@ -31,7 +32,8 @@ from dpsample.core.jit import kernel
 from dpsample.numerics.stable import HALF_LOG_2PI, log_ndtr
 from dpsample.samplers.errors import DRAW_FAILED, FUNCTION_FAILED, OK
 
-# Iterations of a search, and proposals of a draw.
+# Maximum numbers of iterations of a search, and of proposals of a draw. A search that
+# ends early gives a worse envelope. A draw that fails is NaN.
 MAX_STEPS = 60
 MAX_PROPOSALS = 10_000
 # If a mean is more deviations outside an interval, energies are measured from the end
@@ -43,9 +45,9 @@ class Envelope(NamedTuple):
     """Plateau and tails of `draw_from_envelope`. A slope of 0 says that a tail is 0."""
 
     mode: float
-    base: float  # energy at the mode
+    energy: float  # at the mode
     left: float  # width of the plateau to the left of the mode
-    left_rise: float  # rise of the energy above the base, at this end of the plateau
+    left_rise: float  # rise of the energy from the mode to this end of the plateau
     left_slope: float  # its derivative there, away from the mode
     right: float
     right_rise: float
@@ -116,7 +118,8 @@ def positive_mode(b, q, c, s, v, precision):
     if c > 0.0:
         t = min(t, (target / c) ** (1.0 / (s - 1.0)))
     for _ in range(MAX_STEPS):
-        # The energy at 0 is above the minimum by less than target * 1e-290.
+        # Below 1e-290 the minimizer is taken to be 0. The energy there is above the
+        # minimum by less than target * 1e-290.
         if not t > 1e-290:
             return 0.0
         first = b * power(t, q - 1.0) if b > 0.0 else 0.0
@@ -159,10 +162,12 @@ def _find_side(b, q, c, s, v, precision, mode, base, sign, max_width):
         value, slope = energy(b, q, c, s, v, precision, t, mode)
         slope = -slope if (t < 0.0) != (sign < 0.0) else slope
         rise = value - base
+        # The interval ends before the energy has risen much. Then there is no tail.
         if is_cut and rise <= 1.5:
             return end, rise, 0.0, mode_slope
         if 0.5 <= rise <= 1.6 and slope > 0.0:
             break
+        # The power of an infinite rise would be 0.
         if rise > 1e200:
             width = 0.01 * end
         elif rise > 0.0:
@@ -205,8 +210,9 @@ def new_envelope(b, q, c, s, v, h, lower, upper):
 @kernel(counts_references=False)
 def tail_excess(rng, lower, width):
     """Draw Z - lower for a standard normal Z on [lower, lower + width], lower >= 0."""
-    # The methods are: uniform proposals, if the density falls little. Proposals from
-    # the normal, if the interval begins near 0. Otherwise the tangent of t^2 / 2.
+    # There are three methods. If the density falls by less than a factor e^-1.2,
+    # proposals are uniform. If the interval begins near 0, they are normal. Otherwise
+    # the tangent of t^2 / 2 at the lower end gives exponential proposals.
     if width * (lower + 0.5 * width) <= 1.2:
         for _ in range(MAX_PROPOSALS):
             step = width * rng.random()
@@ -278,7 +284,7 @@ def normal_between(rng, mean, stddev, lower, upper):
 @kernel(counts_references=False)
 def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
     """Draw by rejection for v >= 0. The envelope may also be a record of its fields."""
-    mode, base, gap = envelope.mode, envelope.base, envelope.gap
+    mode, base, gap = envelope.mode, envelope.energy, envelope.gap
     left, left_rise, left_slope = (
         envelope.left,
         envelope.left_rise,
@@ -316,9 +322,9 @@ def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
     return np.nan
 
 
-_GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(6)
-_UNIT_NODES = 0.5 + 0.5 * _GAUSS_NODES
-_UNIT_WEIGHTS = 0.5 * _GAUSS_WEIGHTS
+# Nodes and weights of Gauss-Legendre quadrature on [0, 1].
+_UNIT_NODES = 0.5 + 0.5 * np.polynomial.legendre.leggauss(6)[0]
+_UNIT_WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(6)[1]
 # Nodes on [0, 1.5] and [1.5, 7], in units of the width at which f has risen by about 1.
 _NODES = np.concatenate((1.5 * _UNIT_NODES, 1.5 + 5.5 * _UNIT_NODES))
 _WEIGHTS = np.concatenate((1.5 * _UNIT_WEIGHTS, 5.5 * _UNIT_WEIGHTS))
@@ -334,7 +340,7 @@ def fill_moments(b, q, c, s, v, h, lower, upper, out):
     sign = -1.0 if v < 0.0 else 1.0
     low, high = (lower, upper) if sign > 0.0 else (-upper, -lower)
     envelope = new_envelope(b, q, c, s, sign * v, h, low, high)
-    mode, base = envelope.mode, envelope.base
+    mode, base = envelope.mode, envelope.energy
     mass = 0.0
     out[:5] = 0.0
     for side in range(2):

@@ -2,29 +2,16 @@
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
-from dpsample.numerics import mixing
-from dpsample.numerics.mixing import (
-    effective_shares,
+from dpsample.numerics.r_hat_and_ess import largest_r_hat, with_squares
+from dpsample.samplers.thinning import (
     lag_share,
-    normal_scores,
     rank_shares,
     share_of,
-    split_r_hat,
     wanted_thinning,
-    with_squares,
 )
+from tests.support.mixing_series import series_of
 from tests.support.tiers import usual
-
-
-def series_of(correlation, columns, chains=4, draws=500, seed=1):
-    """Stationary autoregressive chains."""
-    noise = np.random.default_rng(seed).normal(size=(draws, chains, columns))
-    found = [noise[0]]
-    for step in noise[1:]:
-        found.append(correlation * found[-1] + np.sqrt(1.0 - correlation**2) * step)
-    return np.array(found).swapaxes(0, 1)
 
 
 def test_the_worst_share_is_told_with_a_small_margin():
@@ -46,19 +33,10 @@ def test_stuck_columns_and_chains_have_a_small_share_and_never_none():
         assert 0.0 < np.min(share(np.zeros((4, 9, 2)))) < 0.001
 
 
-def test_scores_are_normal_quantiles_of_mean_ranks():
-    column = np.array([[3.0, 1.0, 1.0], [2.0, 5.0, 1.0]])[:, :, None]
-    scores = normal_scores(column)[:, :, 0]
-    quantiles = norm.ppf((np.arange(1.0, 7.0) - 0.375) / 6.25)
-    low = quantiles[:3].mean()
-    expected = [[quantiles[4], low, low], [quantiles[3], quantiles[5], low]]
-    np.testing.assert_allclose(scores, expected)
-
-
 def num_passed(correlations, thinning):
     power = correlations**thinning
     runs = (series_of(power, len(power), draws=1000, seed=i) for i in range(12))
-    return sum(split_r_hat(with_squares(run)) <= 1.01 for run in runs)
+    return sum(largest_r_hat(with_squares(run)) <= 1.01 for run in runs)
 
 
 MANY, ONE = np.full(200, 0.97), np.append(np.full(199, 0.3), 0.97)
@@ -76,15 +54,6 @@ def test_many_slow_columns_need_more_thinning_than_one():
     assert wanted_thinning(share_of(ONE)) < wanted_thinning(share_of(MANY))
     assert num_passed(MANY, wanted_thinning(share_of(MANY)) // 3) <= 6
     assert wanted_thinning(np.ones(9)) == 1
-
-
-def test_shares_by_lags_are_those_by_transforms(monkeypatch):
-    for correlation in (-0.6, 0.0, 0.9, 0.999):
-        series = series_of(correlation, 3, draws=301)
-        by_lags = effective_shares(series)
-        monkeypatch.setattr(mixing, "DIRECT", 0)
-        np.testing.assert_allclose(effective_shares(series), by_lags, rtol=1e-9)
-        monkeypatch.undo()
 
 
 def test_more_thinning_where_transitions_are_cheap():

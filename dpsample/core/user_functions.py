@@ -1,0 +1,394 @@
+"""Functions and data of the user, compiled to C functions that kernels call.
+
+A user writes plain Python or Numba functions such as ``energy(theta, data)``. Each is
+called from a C function that is compiled for it alone, so that no kernel is compiled
+again. The C function contains the addresses of the data. The data are therefore copied,
+and a copy lives as long as the object that owns the C function.
+
+Compiled functions get the point and the data as read-only arrays, so one that writes to
+them does not compile. Before anything is compiled, the Python function is called once.
+An exception then has its own text and line, and a write outside an array is an
+IndexError and not the end of the process.
+"""
+
+import hashlib
+import inspect
+import linecache
+import re
+import types as python_types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numba import carray, types
+from numba.core.errors import NumbaError, TypingError
+from numba.core.imputils import impl_ret_borrowed
+from numba.core.typing.templates import Signature
+from numba.extending import intrinsic, is_jitted
+
+from dpsample.core import check
+from dpsample.core.arrays import Array
+from dpsample.core.jit import (
+    Pointer,
+    compile_c_function,
+    kernel,
+    reject_print,
+    values_of_names,
+)
+
+# Types of entries that data may have, by the name of NumPy's type.
+ENTRY_TYPES = {
+    name: getattr(types, name)
+    for name in ("float64", "float32", "int64", "int32", "uint64", "uint32", "uint8")
+} | {"bool": types.boolean}
+PLAIN_FUNCTION = (
+    "Pass a plain function, and what a callable object holds as data=..., an array, a "
+    "number, a tuple or a NamedTuple of them."
+)
+
+
+def _compile_cast(entry_type: types.Type) -> Callable[[int], Any]:
+    """Return an intrinsic that turns an address into a pointer to entries."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def cast(context: Any, address: Any) -> Any:
+        del context, address
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer_type = context.get_value_type(signature.return_type)
+            return builder.inttoptr(args[0], pointer_type)
+
+        return types.CPointer(entry_type)(types.int64), generate
+
+    return cast  # type: ignore[no-any-return]
+
+
+CASTS = {name: _compile_cast(entry) for name, entry in ENTRY_TYPES.items()}
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _as_read_only(context: Any, array: Any) -> Any:
+    """Return the same array, with a type that functions cannot write to."""
+    del context
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return impl_ret_borrowed(context, builder, signature.return_type, args[0])
+
+    return array.copy(readonly=True)(array), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _as_boolean(context: Any, value: Any) -> Any:
+    """Return a boolean, and refuse other types, as numbers are true if not 0."""
+    del context
+    if not isinstance(value, types.Boolean):
+        raise TypingError(f"it returns {value} and not a bool, as x < 1 does")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        del context, builder, signature
+        return args[0]
+
+    return types.boolean(types.boolean), generate
+
+
+def read_only_view(array: Array) -> Array:
+    """Return a view of an array that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+class UserData:
+    """Copies of the arrays and numbers that a user's functions read.
+
+    Parameters
+    ----------
+    data : array, number, tuple or NamedTuple of them, or None
+        None if the functions read no data.
+
+    Attributes
+    ----------
+    value : object
+        The data as functions get them, with read-only arrays.
+
+    Raises
+    ------
+    ValueError
+        If data are of another type, or not of real numbers.
+    """
+
+    def __init__(self, data: object) -> None:
+        self.value = None if data is None else self._copy(data)
+
+    @classmethod
+    def _copy(cls, data: object) -> Any:
+        if isinstance(data, tuple):
+            parts = [cls._copy_item(item) for item in data]
+            is_named = hasattr(data, "_fields")
+            return type(data)(*parts) if is_named else tuple(parts)
+        return cls._copy_item(data)
+
+    @staticmethod
+    def _copy_item(item: object) -> Any:
+        if isinstance(item, dict):
+            remedy = "Use a NamedTuple, whose fields have names."
+            check.fail(
+                "data", "an array, a number or a tuple of them", "a dict", remedy
+            )
+        if isinstance(item, bool | int | float | np.number | np.bool_):
+            return item
+        if not isinstance(item, np.ndarray):
+            remedy = "Use np.array(...), or a tuple of arrays."
+            got = check.describe(item)
+            check.fail("data", "an array, a number or a tuple of them", got, remedy)
+        if item.dtype.name not in ENTRY_TYPES:
+            condition = f"of entries {', '.join(ENTRY_TYPES)}"
+            check.fail("data", condition, f"{item.dtype}")
+        copy = np.array(item, order="C")
+        return read_only_view(copy)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether functions take a second argument with the data."""
+        return self.value is not None
+
+    @property
+    def items(self) -> tuple[Any, ...]:
+        """The arrays and numbers, one for data that are no tuple."""
+        if not self.is_given:
+            return ()
+        return self.value if isinstance(self.value, tuple) else (self.value,)
+
+    @property
+    def size(self) -> int:
+        """Quantity of numbers."""
+        return sum(int(np.size(item)) for item in self.items)
+
+    def digest(self) -> str:
+        """Return a text that is the same for the same data, in any process."""
+        digest = hashlib.blake2b(digest_size=16)
+        for item in self.items:
+            array = np.asarray(item)
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            digest.update(array.tobytes())
+        return digest.hexdigest()
+
+    def _lines(self) -> tuple[list[str], dict[str, object]]:
+        """Return lines that set ``data``, and the values of their names."""
+        if not self.is_given:
+            return [], {}
+        if numba.config.DISABLE_JIT:
+            return ["data = given_data"], {"given_data": self.value}
+        lines, names = [], dict[str, object](carray=carray, fix=_as_read_only)
+        for i, item in enumerate(self.items):
+            if isinstance(item, np.ndarray) and item.ndim:
+                cast, shape = (
+                    f"as_{item.dtype.name}",
+                    f"({', '.join(map(str, item.shape))},)",
+                )
+                names[cast] = CASTS[item.dtype.name]
+                address = item.ctypes.data
+                lines.append(f"item{i} = fix(carray({cast}({address}), {shape}))")
+            else:
+                names[f"item{i}"] = np.asarray(item)[()]
+        parts = "".join(f"item{i}, " for i in range(len(self.items)))
+        if not isinstance(self.value, tuple):
+            return [*lines, "data = item0"], names
+        if hasattr(self.value, "_fields"):
+            names["kind"] = type(self.value)
+        return [*lines, f"data = {'kind' if 'kind' in names else ''}({parts})"], names
+
+
+class UserFunction(NamedTuple):
+    """A user's function, and how it is called.
+
+    ``arguments`` are the names of further ones, such as ``out``.
+    """
+
+    name: str  # of the parameter that the user gave, for messages
+    function: Callable[..., Any]
+    data: UserData
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def python(self) -> Callable[..., Any]:
+        """The function without Numba."""
+        function: Callable[..., Any] = getattr(self.function, "py_func", self.function)
+        return function
+
+    def call_python(self, point: Array, *arguments: Array) -> Any:
+        """Call the function uncompiled, at a read-only point.
+
+        A ValueError has the text and the line of what the function raises.
+        """
+        data = (self.data.value,) if self.data.is_given else ()
+        try:
+            # Uncompiled functions warn where compiled ones return NaN.
+            with np.errstate(all="ignore"):
+                return self.python(read_only_view(point), *data, *arguments)
+        except Exception as error:
+            where = _line_of(error, self.python)
+            reason = f"{type(error).__name__}: {error}{where}"
+        condition = f"a function that can be called at {check.describe(point.tolist())}"
+        check.fail(self.name, condition, reason)
+
+    def digest(self) -> str:
+        """Return a text that changes with the code and with globals that it reads."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in _identity_parts(self.python):
+            digest.update(part)
+        return digest.hexdigest()
+
+
+def compile_user_function(
+    functions: dict[str, UserFunction],
+    signature: Signature,
+    parameters: str,
+    body: Sequence[str],
+    **names: object,
+) -> Pointer:
+    """Compile a C function that calls functions of the user, all with the same data.
+
+    Parameters
+    ----------
+    functions : dict
+        Functions by the names that they have in ``body``. An error of the compiler is
+        attributed to the last one.
+    signature : Signature
+        Signature of the C function.
+    parameters : str
+        Names of its parameters. ``theta`` is the point at which functions are called.
+    body : sequence of str
+        Lines of Python. In them ``name()`` calls a function at the point with its data
+        and further arguments.
+    **names
+        Other values that the body reads.
+    """
+    *_, last = functions.values()
+    lines, values = last.data._lines()
+    is_interpreted = numba.config.DISABLE_JIT
+    space: dict[str, Any] = {
+        "fix": read_only_view if is_interpreted else _as_read_only,
+        "truth": bool if is_interpreted else _as_boolean,
+        "np": np,
+    }
+    source = "\n    ".join([f"def c_function({parameters}):", *lines, *body])
+    for name, function in functions.items():
+        data = ["data"] if function.data.is_given else []
+        arguments = ", ".join(["fix(theta)", *data, *function.arguments])
+        source = source.replace(f"{name}()", f"{name}({arguments})")
+        space[name] = function.function
+        if not is_jitted(function.function):
+            space[name] = kernel(function.function, cached=False)
+    space |= values | names
+    exec(source, space)
+    try:
+        return compile_c_function(space["c_function"], signature, cached=False)
+    except (NumbaError, TypeError, NotImplementedError) as error:
+        reason = _reason(error)
+    # Raised here, so that no traceback of the compiler precedes the message.
+    remedy = "It may use numbers, arrays, NumPy and functions that Numba has."
+    check.fail(last.name, "a function that Numba compiles", reason, remedy)
+
+
+def check_function(
+    name: str, function: object, counts: Sequence[int], form: str
+) -> Callable[..., Any]:
+    """Return the user's function, if it is a plain or compiled one of some arguments.
+
+    Parameters
+    ----------
+    name : str
+        Name of the parameter that it was given for.
+    function : object
+        What the user gave.
+    counts : sequence of int
+        Possible numbers of arguments.
+    form : str
+        How it should be called, for the message.
+    """
+    python = getattr(function, "py_func", function)
+    if not inspect.isfunction(python):
+        check.fail(name, f"a function {form}", check.describe(function), PLAIN_FUNCTION)
+    count = python.__code__.co_argcount
+    if count not in counts:
+        check.fail(name, f"a function {form}", f"one of {count} arguments")
+    reject_print(name, function)
+    for value in values_of_names(python):
+        if is_jitted(function) and isinstance(value, np.ndarray):
+            remedy = "Pass the array as data=..."
+            condition = (
+                "free of global arrays, whose changes compiled code does not see"
+            )
+            check.fail(name, condition, "a compiled function that reads one", remedy)
+    return function  # type: ignore[return-value]
+
+
+def _line_of(error: Exception, function: Callable[..., Any]) -> str:
+    """Return the deepest line of the user's function in a traceback."""
+    trace, text = error.__traceback__, ""
+    code = getattr(function, "__code__", None)
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code is code:
+            source = linecache.getline(frame.f_code.co_filename, trace.tb_lineno)
+            text = f" (line {trace.tb_lineno}: {source.strip()})"
+        trace = trace.tb_next
+    return text
+
+
+# Lines of Numba's messages that say what is wrong, before lines that say where.
+TELLING = re.compile(r"Cannot modify|it returns|NameError|Unknown attribute|no field")
+
+
+def _reason(error: Exception) -> str:
+    """Return one line of Numba's message, with the user's line if it names one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if TELLING.search(line)]
+    where = re.compile(r"(Failed in|During|File |- |\[|<|>|Enable|There are)")
+    reason = (telling or [x for x in lines if not where.match(x)] or [repr(error)])[0]
+    reason = reason.removeprefix(
+        "Rejected as the implementation raised a specific error:"
+    )
+    places = re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    for file, number in reversed(places):
+        source = linecache.getline(file, int(number)).strip()
+        if source:
+            return f"{reason} (line {number}: {source})"
+    return reason
+
+
+def _identity_parts(function: object, seen: set[int] | None = None) -> Iterator[bytes]:
+    """Yield the code of a function and the values it reads, also of its helpers."""
+    seen = set() if seen is None else seen
+    function = getattr(function, "py_func", function)
+    if isinstance(function, np.ndarray):
+        yield f"{function.dtype} {function.shape}".encode() + function.tobytes()
+    elif isinstance(function, tuple):
+        for item in function:
+            yield from _identity_parts(item, seen)
+    elif inspect.isfunction(function):
+        if id(function) in seen:
+            return
+        seen.add(id(function))
+        yield from _code_parts(function.__code__)
+        if str(function.__module__).split(".")[0] not in ("numba", "numpy", "scipy"):
+            for value in values_of_names(function):
+                yield from _identity_parts(value, seen)
+    elif inspect.ismodule(function) or inspect.isclass(function):
+        yield function.__name__.encode()
+    elif isinstance(function, bool | int | float | str | np.generic | None):
+        yield repr(function).encode()
+    else:
+        yield type(function).__qualname__.encode()
+
+
+def _code_parts(code: python_types.CodeType) -> Iterator[bytes]:
+    yield code.co_code
+    yield repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
+    for constant in code.co_consts:
+        if isinstance(constant, python_types.CodeType):
+            yield from _code_parts(constant)
+        else:
+            yield repr(constant).encode()

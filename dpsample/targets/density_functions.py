@@ -1,0 +1,225 @@
+# mypy: allow-untyped-defs
+"""The functions of a `Density`: a value F, its gradient, and differences.
+
+They become C functions with the signatures of a loss, `LOSS_VALUE` and `LOSS_SLOPE`,
+which get the point in place of margins, F in place of the loss, and the gradient in
+place of slopes. So kernels that take C functions are the same for all targets.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numba.extending import is_jitted
+
+from dpsample.core import check
+from dpsample.core.arrays import Array
+from dpsample.core.jit import Pointer, kernel
+from dpsample.core.spec import lazy_property
+from dpsample.core.user_functions import (
+    UserData,
+    UserFunction,
+    check_function,
+    compile_user_function,
+)
+from dpsample.losses.loss import LOSS_SLOPE, LOSS_VALUE
+from dpsample.targets.gibbs_target import as_kernel_array
+
+# Parameters of C functions with the signatures `LOSS_VALUE` and `LOSS_SLOPE`. Those
+# that a density has no use for are arrays, too.
+VALUE_PARAMETERS = "unused, theta, unused_too, out"
+SLOPE_PARAMETERS = "unused, theta, unused_too, gradient, out"
+
+
+@kernel(counts_references=False)
+def fill_values(value, points, out):
+    """Fill out with F at each row of points, NaN where the function raised."""
+    for i in range(points.shape[0]):
+        out[i] = np.nan
+        value(points[i], points[i], points[i], out[i : i + 1])
+
+
+@kernel(counts_references=False)
+def call_slope(slope, point, gradient, out):
+    """Fill the gradient of F at a point, and out[0] with F."""
+    slope(point, point, point, gradient, out)
+
+
+# Lines of a C function of central differences. Where only one of two points has a
+# finite value the difference is one-sided.
+DIFFERENCES = """
+out[0] = sign * float(value())
+center = theta
+theta = center.copy()
+for j in range(len(center)):
+    theta[j] = center[j] + steps[j]
+    width_above, above = theta[j] - center[j], sign * float(value())
+    theta[j] = center[j] - steps[j]
+    width_below, below = center[j] - theta[j], sign * float(value())
+    theta[j] = center[j]
+    if not np.isfinite(above):
+        width_above, above = 0.0, out[0]
+    if not np.isfinite(below):
+        width_below, below = 0.0, out[0]
+    width = width_above + width_below
+    slope = (above - below) / width if width > 0.0 else 0.0
+    gradient[j] = min(max(slope, -limits[j]), limits[j])
+"""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DensityFunctions:
+    """The user's functions of a density, compiled at first use.
+
+    Targets with other numbers k and mu share them.
+    """
+
+    value: UserFunction
+    gradient: UserFunction | None = None
+    has_both: bool = False  # the gradient returns the pair of value and gradient
+    sign: float = 1.0  # -1 if the functions are a log density and its gradient
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out the C functions, which contain addresses of this process."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Restore the fields of a copy."""
+        vars(self).update(state)
+
+    @lazy_property
+    def value_pointer(self) -> Pointer:
+        """C function of F, with the signature `LOSS_VALUE`."""
+        return compile_user_function(
+            {"value": self.value},
+            LOSS_VALUE,
+            VALUE_PARAMETERS,
+            ["out[0] = sign * float(value())"],
+            sign=self.sign,
+        )
+
+    @lazy_property
+    def gradient_pointer(self) -> Pointer:
+        """C function of the user's gradient, with the signature `LOSS_SLOPE`."""
+        assert self.gradient is not None
+        functions = {"value": self.value, "slope": self.gradient}
+        if self.has_both:
+            del functions["value"]
+            lines = ["risk, result = slope()"]
+        elif self.gradient.arguments:
+            lines = ["result = np.full(len(theta), np.nan)", "slope()"]
+        else:
+            lines = ["result = slope()"]
+        if not self.has_both:
+            lines.append("risk = value()")
+        lines += [
+            "for j in range(len(theta)):",
+            "    gradient[j] = sign * result[j]",
+            "out[0] = sign * float(risk)",
+        ]
+        return compile_user_function(
+            functions, LOSS_SLOPE, SLOPE_PARAMETERS, lines, sign=self.sign
+        )
+
+    def difference_pointer(self, steps: Array, limits: Array) -> Pointer:
+        """Return a C function of central differences of F with the given steps.
+
+        Slopes are cut at the limits, in absolute value. Both arrays have shape (dim,).
+        """
+        return compile_user_function(
+            {"value": self.value},
+            LOSS_SLOPE,
+            SLOPE_PARAMETERS,
+            DIFFERENCES.strip().splitlines(),
+            sign=self.sign,
+            steps=steps,
+            limits=limits,
+        )
+
+    def values(self, points: Array) -> Array:
+        """Return F at each row of points (num_points, dim)."""
+        out = np.empty(len(points))
+        fill_values(self.value_pointer, as_kernel_array(points), out)
+        return out
+
+    def digests(self) -> list[str]:
+        """Return texts that change with the functions and their data."""
+        functions = [self.value, *([] if self.gradient is None else [self.gradient])]
+        data = self.value.data.digest()
+        return [*(f.digest() for f in functions), data, f"{self.sign} {self.has_both}"]
+
+    def in_coordinates(self, origin: Array, basis: Array) -> "DensityFunctions":
+        """Return functions of v, for points origin + basis v."""
+        value = _compose(self.value, origin, basis, is_gradient=False)
+        gradient, own = None, self.gradient
+        # Gradients of other forms are replaced by differences.
+        if own is not None and not (self.has_both or own.arguments):
+            gradient = _compose(own, origin, basis, is_gradient=True)
+        return DensityFunctions(value=value, gradient=gradient, sign=self.sign)
+
+
+def _compose(
+    function: UserFunction, origin: Array, basis: Array, *, is_gradient: bool
+) -> UserFunction:
+    """Return a function of v that calls the user's at origin + basis v."""
+    inner: Any = function.function
+    if not is_jitted(inner):
+        inner = kernel(inner, cached=False)
+    across = np.ascontiguousarray(basis.T)
+
+    if is_gradient:
+
+        def with_data(v, data):
+            return across @ inner(origin + basis @ v, data)
+
+        def without_data(v):
+            return across @ inner(origin + basis @ v)
+
+    else:
+
+        def with_data(v, data):
+            return inner(origin + basis @ v, data)
+
+        def without_data(v):
+            return inner(origin + basis @ v)
+
+    chosen = with_data if function.data.is_given else without_data
+    return UserFunction(function.name, chosen, function.data)
+
+
+def read_functions(
+    energy: object,
+    log_density: object,
+    gradient: object,
+    value_and_gradient: object,
+    data: object,
+) -> DensityFunctions:
+    """Return the functions of a density, if they have the right forms."""
+    if (energy is None) == (log_density is None):
+        remedy = "Use energy=f for the density exp(-f), log_density=f for exp(f)."
+        got = "neither" if energy is None else "both"
+        check.fail("energy or log_density", "given, exactly one of them", got, remedy)
+    copy = UserData(data)
+    name, given, sign = "energy", energy, 1.0
+    if energy is None:
+        name, given, sign = "log_density", log_density, -1.0
+    arguments = "(theta, data)" if copy.is_given else "(theta)"
+    count = 2 if copy.is_given else 1
+    value = check_function(name, given, (count,), f"f{arguments}")
+    first = UserFunction(name, value, copy)
+    if gradient is not None and value_and_gradient is not None:
+        check.fail("gradient", "None if value_and_gradient is given", "both")
+    if value_and_gradient is not None:
+        both = check_function(
+            "value_and_gradient", value_and_gradient, (count,), f"f{arguments}"
+        )
+        second = UserFunction("value_and_gradient", both, copy)
+        return DensityFunctions(value=first, gradient=second, has_both=True, sign=sign)
+    if gradient is None:
+        return DensityFunctions(value=first, sign=sign)
+    form = f"f{arguments} or f{arguments[:-1]}, out)"
+    slope = check_function("gradient", gradient, (count, count + 1), form)
+    python = getattr(slope, "py_func", slope)
+    fills = python.__code__.co_argcount > count
+    second = UserFunction("gradient", slope, copy, ("result",) if fills else ())
+    return DensityFunctions(value=first, gradient=second, sign=sign)

@@ -1,0 +1,262 @@
+"""Comparison of a user's density with what it has to be, around one point.
+
+Errors name the argument and show the point. What passes is not proved: another mode, or
+a flat part far away, stays unseen.
+"""
+
+import math
+import warnings
+from functools import cached_property
+from typing import NoReturn
+
+import numpy as np
+
+from dpsample.core import check
+from dpsample.core.arrays import Array
+from dpsample.domains import Domain
+from dpsample.targets.density_functions import DensityFunctions, call_slope
+
+# Numbers of points and of pairs of points at which functions are tried.
+NUM_TRIED = 5
+NUM_PAIRS = 200
+# Smallest relative spacing of doubles.
+EPSILON = 2.0**-52
+# Relative difference between a gradient and differences that counts as an error.
+GRADIENT_TOLERANCE = 1e-4
+
+
+class DensityTrial:
+    """Comparison of a density with what it has to be, around one point."""
+
+    def __init__(
+        self,
+        functions: DensityFunctions,
+        domain: Domain,
+        dim: int,
+        k: float,
+        point: Array | None = None,
+    ) -> None:
+        self.functions, self.domain, self.dim, self.k = functions, domain, dim, k
+        self.rng = np.random.default_rng(0)
+        center = domain.interior_point(dim) if point is None else point
+        self.point = np.array(center, dtype=np.float64)
+        # Directions that span the domain's hull, one in each row.
+        self.axes = np.ascontiguousarray(domain.hull(dim)[1].T)
+
+    @cached_property
+    def value(self) -> float:
+        """F at the point."""
+        return float(self.functions.values(self.point[None])[0])
+
+    @cached_property
+    def axis_scales(self) -> Array:
+        """Scales along the axes of the hull."""
+        return self.scales(self.axes)
+
+    @property
+    def coordinate_scales(self) -> Array:
+        """Scales of the coefficients, infinite for those that the domain fixes."""
+        widths = np.abs(self.axes * self.axis_scales[:, None]).max(axis=0)
+        return np.where(widths > 0.0, widths, np.inf)
+
+    @property
+    def name(self) -> str:
+        """Parameter that the value was given for."""
+        return self.functions.value.name
+
+    def run(self, *, is_regularized: bool, convex: bool) -> bool:
+        """Return whether F may be convex. Anything else that is wrong raises.
+
+        ``is_regularized`` is whether a regularizer makes the density integrable, and
+        ``convex`` is what the user says.
+        """
+        self._call_python()
+        if not math.isfinite(self.value):
+            self._fail_infinite(self.point, self.value)
+        near = self._points(NUM_TRIED, np.ones(NUM_TRIED))
+        values = self.functions.values(near)
+        for point, value in zip(near, values, strict=True):
+            if not math.isfinite(value):
+                self._fail_infinite(point, value)
+        if self.functions.gradient is not None:
+            for point in near[:3]:
+                self._compare_gradient(point)
+        if not (self.domain.is_bounded or is_regularized):
+            self._check_tails()
+        return convex and self._seems_convex()
+
+    def _call_python(self) -> None:
+        """Call the functions uncompiled, once, and compare the value."""
+        function, dim = self.functions.value, self.dim
+        result = function.call_python(self.point)
+        is_number = np.ndim(result) == 0 and np.isrealobj(result)
+        if not (is_number and isinstance(result, int | float | np.number)):
+            got = check.describe(result)
+            check.fail(self.name, "a function that returns a real number", got)
+        if not np.isclose(
+            self.functions.sign * float(result), self.value, rtol=1e-6, equal_nan=True
+        ):
+            compiled = self.functions.sign * self.value
+            got = f"{float(result):.6g} from Python and {compiled:.6g} compiled"
+            check.fail(self.name, "the same function if Numba compiles it", got)
+        gradient = self.functions.gradient
+        if gradient is None:
+            return
+        out = np.full(dim, np.nan)
+        arguments = [out] if gradient.arguments else []
+        result = gradient.call_python(self.point, *arguments)
+        if self.functions.has_both:
+            if not (isinstance(result, tuple) and len(result) == 2):
+                got = check.describe(result)
+                check.fail(gradient.name, "a function that returns two things", got)
+            result = result[1]
+        slope = out if gradient.arguments else result
+        if np.shape(slope) != (dim,):
+            got = f"shape {np.shape(slope)}"
+            check.fail(gradient.name, f"a function that returns shape ({dim},)", got)
+
+    def _fail_infinite(self, point: Array, value: float) -> NoReturn:
+        got = f"{self.functions.sign * value} at {check.describe(point.tolist())}"
+        remedy = "A compiled function that raises gives nan."
+        check.fail(self.name, "finite at points inside the domain", got, remedy)
+
+    def scales(self, directions: Array) -> Array:
+        """Return lengths t along directions over which the energy changes by about 1.
+
+        They are at most half of the way to the boundary, and signs are those of the
+        side with the longer way.
+        """
+        reaches, count = np.empty(len(directions)), len(directions)
+        for i, direction in enumerate(directions):
+            low, high = self.domain.chord(self.point, direction)
+            reaches[i] = 0.5 * max(high, -low)
+        lengths = np.minimum(1.0, reaches)
+        is_growing = np.ones(count, dtype=bool)
+        # A factor of 4 in 250 steps spans all doubles.
+        for step in range(250):
+            changes = self._changes(lengths[:, None] * directions)
+            is_long = ~(changes <= 1.0)
+            if step == 0:
+                is_growing = ~is_long
+            moves = np.where(is_growing, ~is_long & (lengths < reaches), is_long)
+            if not moves.any():
+                break
+            factor = np.where(is_growing, 4.0, 0.25)
+            lengths = np.where(moves, np.minimum(lengths * factor, reaches), lengths)
+        return np.where(is_growing & is_long, 0.25 * lengths, lengths)
+
+    def _changes(self, moves: Array) -> Array:
+        """Return how much V changes from the point, on the side that changes less."""
+        above, below = (
+            self.functions.values(self.point + sign * moves) for sign in (1.0, -1.0)
+        )
+        both = np.abs(np.array([above, below]) - self.value)
+        both[~np.isfinite(both)] = np.inf
+        return np.asarray(self.k * both.min(axis=0))
+
+    def _random_directions(self, count: int) -> Array:
+        """Return directions in the hull, one in each row, with the scales of axes."""
+        rank = len(self.axes)
+        weights = self.rng.standard_normal((count, rank)) * self.axis_scales
+        return np.asarray(weights @ self.axes / math.sqrt(rank))
+
+    def _points(self, count: int, factors: Array) -> Array:
+        """Return random points at which V differs by about the squared factors."""
+        dim, domain = self.dim, self.domain
+        directions = self._random_directions(count)
+        lengths = self.scales(directions) * factors
+        points = np.empty((count, dim))
+        for i, direction in enumerate(directions):
+            low, high = domain.chord(self.point, direction)
+            length = min(max(lengths[i], 0.9 * low), 0.9 * high)
+            points[i] = self.point + length * direction
+        return points
+
+    def _compare_gradient(self, point: Array) -> None:
+        """Compare the gradient with differences along random directions."""
+        functions, dim = self.functions, self.dim
+        gradient, out = np.full(dim, np.nan), np.full(1, np.nan)
+        call_slope(functions.gradient_pointer, point, gradient, out)
+        for direction in self._random_directions(3):
+            sizes = 10.0 ** -np.arange(1.0, 8.0)
+            steps = sizes[:, None] * direction
+            above, below = (functions.values(point + s * steps) for s in (1.0, -1.0))
+            slopes = (above - below) / (2.0 * sizes)
+            slope = float(gradient @ direction)
+            # Rounding of the values, which may have a large constant in common.
+            noise = 8.0 * EPSILON * abs(float(out[0])) / sizes
+            size = abs(slope) + float(np.abs(gradient * direction).max())
+            misses = np.abs(slopes - slope) - noise
+            if (
+                not np.nanmin(misses, initial=np.inf)
+                <= GRADIENT_TOLERANCE * size + 1e-12
+            ):
+                best = (
+                    slopes[np.nanargmin(misses)]
+                    if np.isfinite(misses).any()
+                    else np.nan
+                )
+                got = (
+                    f"{functions.sign * slope:.6g} along a direction in which "
+                    f"differences give {functions.sign * best:.6g}"
+                )
+                name = functions.gradient.name if functions.gradient else "gradient"
+                check.fail(name, f"the gradient of {self.name}", got)
+
+    def _check_tails(self) -> None:
+        """Fail where the energy does not rise along an infinite ray."""
+        domain = self.domain
+        axes = self.axes[:50]
+        directions = np.concatenate([axes, -axes, self._random_directions(50)])
+        lengths = self.scales(directions)
+        for direction, length in zip(directions, lengths, strict=True):
+            if domain.chord(self.point, direction)[1] < math.inf:
+                continue
+            # The farthest value counts that is not the difference of two infinities.
+            ray = length * 10.0 ** np.arange(41.0, 1.0, -3.0)[:, None] * direction
+            values = self.functions.values(self.point + ray)
+            known = values[~np.isnan(values)]
+            rises = bool(known.size) and self.k * (known[0] - self.value) > 0.5
+            if not rises:
+                value = known[0] if known.size else math.nan
+                got = (
+                    f"{self.functions.sign * value:.6g} far along "
+                    f"{check.describe(np.round(direction, 3).tolist())}"
+                )
+                remedy = (
+                    "Its density cannot be normalized: bound the domain, or use mu > 0."
+                )
+                verb = "falls" if self.functions.sign < 0.0 else "rises"
+                condition = f"one that {verb} where the domain is unbounded"
+                check.fail(self.name, condition, got, remedy)
+
+    def _seems_convex(self) -> bool:
+        """Return whether F passes at midpoints of pairs of points. If not, warn."""
+        factors = np.array([1.0, 10.0, 100.0])[self.rng.integers(0, 3, 2 * NUM_PAIRS)]
+        points = self._points(2 * NUM_PAIRS, factors)
+        first, second = points[::2], points[1::2]
+        middle = 0.5 * (first + second)
+        values = [self.functions.values(part) for part in (first, second, middle)]
+        chords = 0.5 * (values[0] + values[1])
+        size = 1e-9 * (1.0 + np.abs(values[0]) + np.abs(values[1]))
+        with np.errstate(invalid="ignore"):
+            is_above = values[2] > chords + size
+            is_below = values[2] < chords - size
+        if not is_above.any():
+            return True
+        i = int(np.argmax(is_above))
+        ends = " and ".join(
+            check.describe(end.tolist()) for end in (first[i], second[i])
+        )
+        advice = "Chains keep the density invariant, but may miss modes"
+        if not is_below.any():
+            other = "log_density" if self.name == "energy" else "energy"
+            advice = f"Is it meant as {other}=? Otherwise chains may miss modes"
+        kind = "convex" if self.name == "energy" else "concave"
+        warnings.warn(
+            f"{self.name} is not {kind} between {ends}. {advice}. "
+            "convex=False says that this is known.",
+            RuntimeWarning,
+            stacklevel=check.user_stack_level(),
+        )
+        return False

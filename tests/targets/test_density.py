@@ -1,0 +1,256 @@
+"""Densities from functions of the user: values, refusals, and right draws."""
+
+import copy
+import dataclasses
+import pickle
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numba import njit
+
+import dpsample as dps
+from dpsample.targets.reduced import reduce
+
+MATRIX = np.array([[2.0, 0.5], [0.5, 1.0]])
+POINT = np.array([1.0, 2.0])
+
+
+class Numbers(NamedTuple):
+    matrix: np.ndarray
+    factor: float
+
+
+def quadratic(theta, matrix):
+    return 0.5 * theta @ matrix @ theta
+
+
+def quadratic_slope(theta, matrix):
+    return matrix @ theta
+
+
+def fill_slope(theta, matrix, out):
+    out[:] = matrix @ theta
+
+
+def both(theta, matrix):
+    slope = matrix @ theta
+    return 0.5 * theta @ slope, slope
+
+
+def negative(theta, matrix):
+    return -0.5 * theta @ matrix @ theta
+
+
+def gaussian(**options):
+    options = {"energy": quadratic, "dim": 2, "data": MATRIX} | options
+    return dps.Density(**options)
+
+
+class TestForms:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"gradient": quadratic_slope},
+            {"gradient": fill_slope},
+            {"value_and_gradient": both},
+            {"energy": None, "log_density": negative},
+            {"energy": njit(quadratic), "gradient": njit(quadratic_slope)},
+            {
+                "energy": lambda x: x[0] ** 2 + 0.5 * x[0] * x[1] + 0.5 * x[1] ** 2,
+                "data": None,
+            },
+            {
+                "energy": lambda x, d: 0.5 * d.factor * (x @ d.matrix @ x),
+                "data": Numbers(0.5 * MATRIX, 2.0),
+            },
+            {"energy": lambda x, d: 0.5 * x @ d[0] @ x + d[1], "data": (MATRIX, 0)},
+        ],
+    )
+    def test_energy_and_gradient(self, options):
+        target = gaussian(k=3.0, mu=0.5, **options)
+        penalty = 0.5 * POINT @ POINT
+        value = 3.0 * (quadratic(POINT, MATRIX) + 0.5 * penalty)
+        slope = 3.0 * (MATRIX @ POINT + 0.5 * POINT)
+        assert target.energy(POINT) == pytest.approx(value, rel=1e-12)
+        np.testing.assert_allclose(target.gradient(POINT), slope, rtol=1e-6)
+
+    def test_copies_have_their_own_data(self):
+        copies = [copy.deepcopy(gaussian()), pickle.loads(pickle.dumps(gaussian()))]
+        for other in copies:  # the originals and their data are gone
+            assert other.energy(POINT) == quadratic(POINT, MATRIX)
+
+    def test_data_are_copied(self):
+        matrix = MATRIX.copy()
+        target = gaussian(data=matrix)
+        matrix[:] = 0.0
+        assert target.energy(POINT) == quadratic(POINT, MATRIX)
+
+    def test_replace(self):
+        target = dataclasses.replace(gaussian(), k=2.0)
+        assert target.energy(POINT) == 2.0 * quadratic(POINT, MATRIX)
+
+    def test_there_are_no_placeholder_records(self):
+        with pytest.raises(AttributeError, match="has no records"):
+            getattr(gaussian(), "problem")  # noqa: B009
+
+    def test_differences_near_a_wall_and_with_a_large_offset(self):
+        wall = dps.Density(
+            energy=lambda x: -0.5 * np.log(x[0]) - 0.5 * np.log(1e-4 - x[0]),
+            dim=1,
+            domain=dps.domains.Box(0.0, 1e-4),
+        )
+        x = 1e-6
+        slope = -0.5 / x + 0.5 / (1e-4 - x)
+        assert wall.gradient([x])[0] == pytest.approx(slope, rel=1e-2)
+        far = dps.Density(energy=lambda x: 1e12 + 0.5 * x @ x, dim=2)
+        np.testing.assert_allclose(far.gradient(POINT), POINT, rtol=2e-2)
+
+
+def writes(theta):
+    if theta[0] > 1e6:
+        theta[0] = 0.0
+    return 0.5 * theta @ theta
+
+
+def writes_out(theta, out):
+    out[len(theta)] = 1.0
+
+
+def raises(theta):
+    if len(theta) == 2:
+        raise RuntimeError("my own text")
+    return theta[0]
+
+
+class Callable:
+    def __call__(self, theta):
+        return theta @ theta
+
+
+GLOBAL = np.eye(2)
+READS_GLOBAL = njit(lambda theta: theta @ GLOBAL @ theta)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"energy": None}, "exactly one"),
+            ({"log_density": negative}, "exactly one"),
+            ({"gradient": lambda x, m: -(m @ x)}, "gradient must be the gradient"),
+            ({"gradient": lambda x, m: (m @ x)[:1]}, r"returns shape \(2,\)"),
+            ({"energy": lambda x, m: x}, "returns a real number"),
+            ({"energy": lambda x, m: 1j * x[0]}, "returns a real number"),
+            ({"energy": negative}, "rises where the domain is unbounded"),
+            (
+                {"energy": None, "log_density": quadratic},
+                "falls where the domain is unbounded",
+            ),
+            (
+                {"energy": lambda x, m: 0.0 * x[0]},
+                "rises where the domain is unbounded",
+            ),
+            ({"energy": lambda x, m: x[2]}, "IndexError"),
+            ({"energy": lambda x, m: np.log(x[0])}, "finite at points inside"),
+            ({"energy": lambda x, m: str(x)}, "returns a real number"),
+            ({"energy": writes, "data": None}, "Cannot modify readonly array"),
+            ({"energy": raises, "data": None}, "RuntimeError: my own text .line"),
+            (
+                {"energy": lambda x: x @ x, "gradient": writes_out, "data": None},
+                "IndexError",
+            ),
+            ({"energy": Callable(), "data": None}, "Pass a plain function"),
+            ({"energy": quadratic, "data": [[1.0]]}, "an array, a number or a tuple"),
+            ({"energy": quadratic, "data": {"a": 1.0}}, "NamedTuple"),
+            ({"energy": quadratic, "data": np.array(["a"])}, "of entries float64"),
+            ({"energy": READS_GLOBAL, "data": None}, "free of global arrays"),
+            ({"energy": lambda x: x @ x}, r"a function f\(theta, data\)"),
+            ({"k": 0.0}, "k must be a finite number > 0"),
+            ({"mu": -1.0}, "mu must be"),
+            ({"dim": 0}, "dim must be"),
+            ({"domain": dps.domains.Ball(1.0, center=[0.0])}, "center"),
+            ({"feature_names": ["a", "a"]}, "2 different names"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            gaussian(**options)
+
+    def test_a_wrong_sign_on_a_bounded_domain_is_asked_about(self):
+        with pytest.warns(RuntimeWarning, match="Is it meant as log_density="):
+            target = gaussian(energy=negative, domain=dps.domains.Ball(1.0))
+        assert not target.is_convex
+
+    def test_modes_are_seen_where_pairs_show_them(self):
+        with pytest.warns(RuntimeWarning, match="is not convex"):
+            dps.Density(energy=lambda x: (x[0] ** 2 - 4.0) ** 2, dim=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            gaussian()
+
+    def test_release_refuses(self):
+        with pytest.raises(ValueError, match="problem must be"):
+            dps.release(gaussian(), dps.Budget(epsilon=1.0, delta=1e-6))
+
+
+SAMPLERS = [
+    getattr(dps.samplers, name)
+    for name in dps.samplers.__all__
+    if isinstance(getattr(dps.samplers, name), type)
+    and issubclass(getattr(dps.samplers, name), dps.samplers.Sampler)
+    and name != "Sampler"
+]
+
+
+def mean_square(target, sampler):
+    draws = dps.sample(
+        target, num_draws=1000, seed=1, sampler=sampler, progress=False, check=False
+    )
+    squares = draws.posterior["theta"].values ** 2
+    chains = squares.mean(axis=(1, 2))
+    return squares.mean(), chains.std(ddof=1) / np.sqrt(len(chains))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.__name__)
+def test_every_sampler_has_the_right_law_or_refuses(sampler):
+    """exp(-50 |x|^2) in the unit disk, where the uniform law has E x^2 = 1/4."""
+    target = dps.Density(
+        energy=lambda x: 50.0 * x @ x, dim=2, domain=dps.domains.Ball(1.0)
+    )
+    if not sampler.reads_records:
+        mean, _ = mean_square(target, sampler())
+        assert mean == pytest.approx(0.01, rel=0.25)
+        return
+    with pytest.raises(ValueError, match="It reads records, and a Density has none"):
+        dps.sample(target, sampler=sampler(), num_draws=10, progress=False)
+
+
+def test_equalities_are_drawn_in_free_coordinates():
+    """Dirichlet(2, 2, 2) on a polytope that is the simplex."""
+    polytope = dps.domains.Polytope(
+        -np.eye(3), np.zeros(3), A_eq=np.ones((1, 3)), b_eq=np.ones(1)
+    )
+    target = dps.Density(
+        log_density=lambda x: np.sum(np.log(x)), dim=3, domain=polytope
+    )
+    inner = reduce(target)
+    point = np.array([0.2, 0.3, 0.5])
+    assert inner.target.energy(inner.drop(point)) == pytest.approx(
+        target.energy(point), rel=1e-9
+    )
+    draws = dps.sample(target, num_draws=500, seed=1, progress=False)
+    theta = draws.posterior["theta"].values.reshape(-1, 3)
+    np.testing.assert_allclose(theta.sum(axis=1), 1.0, atol=1e-9)
+    variance = (1.0 / 3.0) * (2.0 / 3.0) / 7.0
+    np.testing.assert_allclose(theta.var(axis=0), variance, rtol=0.2)
+
+
+def test_checkpoints_know_the_functions(tmp_path):
+    file = tmp_path / "chain"
+    options = {"num_draws": 20, "seed": 1, "progress": False, "check": False}
+    dps.sample(gaussian(), checkpoint=file, **options)
+    with pytest.raises(ValueError, match="checkpoint"):
+        dps.sample(gaussian(data=2.0 * MATRIX), checkpoint=file, **options)
