@@ -39,6 +39,7 @@ from dpsample.domains.domain import (
     box_facets,
     mean_norm,
 )
+from dpsample.domains.exits import box_exit, convex_exit, euclidean_exit, l1_exit
 from dpsample.numerics.norms import (
     HUGE_SQUARE,
     TINY_SQUARE,
@@ -527,6 +528,13 @@ class Ball(Domain):
             radius=self.radius,
             p=self.p,
         )
+
+    def exit_piece(self, dim: int) -> Piece:
+        """Return the function that finds where a path leaves the domain."""
+        self.check(dim)
+        norms: dict[float, Piece] = {1.0: l1_exit, 2.0: euclidean_exit}
+        norms[math.inf] = box_exit
+        return norms.get(self.p, convex_exit)
 
     def support(self, directions: Directions) -> Values:
         """Return the exact maxima ``<v, center> + radius ||v||_dual(p)``."""

@@ -32,6 +32,7 @@ from dpsample.core.sparse import Directions
 from dpsample.core.spec import Json, freeze
 from dpsample.domains import polytope_bounds as bounds
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_support
+from dpsample.domains.exits import polytope_exit
 from dpsample.numerics.norms import norm
 from dpsample.numerics.vectors import copy_into
 
@@ -881,6 +882,11 @@ class Polytope(Domain):
             num_rows=len(across),
             tolerance=TOLERANCE * (self._reach + float(np.abs(center).max())),
         )
+
+    def exit_piece(self, dim: int) -> Piece:
+        """Return the function that finds where a path leaves the domain."""
+        self.check(dim)
+        return polytope_exit
 
     def support(self, directions: Directions) -> Values:
         """Return maxima of linear programs, rounded up by their dual solutions.
