@@ -22,6 +22,7 @@ from dpsample.domains.domain import (
     box_facets,
     box_support,
 )
+from dpsample.domains.exits import box_exit
 from dpsample.numerics.norms import norm
 
 # Factor of the ends of chords. Four rounding errors (of the difference, the ratio, this
@@ -165,6 +166,11 @@ class Box(Domain):
         """Return the parameters of the compiled functions, in new arrays."""
         lower, upper = self._bounds(dim)
         return body_around(self.default_center(dim), lower=lower, upper=upper)
+
+    def exit_piece(self, dim: int) -> Piece:
+        """Return the function that finds where a path leaves the domain."""
+        self.check(dim)
+        return box_exit
 
     def support(self, directions: Directions) -> Values:
         """Return the exact maxima, at the better bound of each coordinate."""

@@ -39,6 +39,7 @@ from dpsample.domains.domain import (
     body_around,
     box_support,
 )
+from dpsample.domains.exits import polytope_exit
 from dpsample.domains.large_polytope import LargePolytope, Names, dense_rows
 from dpsample.domains.linear_programs import System
 from dpsample.numerics.norms import norm
@@ -1195,6 +1196,11 @@ class Polytope(Domain):
             num_rows=len(across),
             tolerance=TOLERANCE * (self._reach + float(np.abs(center).max())),
         )
+
+    def exit_piece(self, dim: int) -> Piece:
+        """Return the function that finds where a path leaves the domain."""
+        self.check(dim)
+        return polytope_exit
 
     def support(self, directions: Directions) -> Values:
         """Return maxima of linear programs, rounded up by their dual solutions.
