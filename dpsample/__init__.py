@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from dpsample.answers.answer import Fit, Release
     from dpsample.api.advise import advise
+    from dpsample.api.fit import fit
     from dpsample.api.intervals import Intervals, intervals
     from dpsample.api.minimize import minimize
     from dpsample.api.release import release
@@ -66,6 +67,7 @@ __all__ = [
     "datasets",
     "diagnostics",
     "domains",
+    "fit",
     "intervals",
     "losses",
     "minimize",
@@ -105,6 +107,7 @@ _HOME = {
     "advise": "api.advise",
     "audit": "audits",
     "calibrate": "privacy",
+    "fit": "api.fit",
     "intervals": "api.intervals",
     "minimize": "api.minimize",
     "release": "api.release",
