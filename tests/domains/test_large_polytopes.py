@@ -184,7 +184,7 @@ HOSTILE = {
     },
     "Rows 0 and 2 of A contradict": {
         "A": np.vstack([FIRST, np.ones(DIM), -FIRST]),
-        "b": [1.0, 40.0, -2.0],
+        "b": [0.5, 40.0, -2.0],
         **CUBE,
     },
     "Rows 0 and 1 of A_eq contradict": {
