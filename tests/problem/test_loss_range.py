@@ -186,7 +186,7 @@ def corners(domain, rng):
     points = rng.normal(size=(300, 3))
     outer = np.array([domain.project(10.0 * point) for point in points])
     return np.vstack(
-        [far, [domain.project(10.0 * s * e) for e in np.eye(3) for s in (1, -1)]]
+        [outer, [domain.project(10.0 * s * e) for e in np.eye(3) for s in (1, -1)]]
     )
 
 
