@@ -12,6 +12,7 @@ from dpsample.core.sparse import Directions
 from dpsample.domains.ball import soft_threshold
 from dpsample.domains.box import SAFE
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_largest
+from dpsample.domains.exits import simplex_exit
 from dpsample.domains.polytope import Polytope
 from dpsample.numerics.norms import norm
 
@@ -135,6 +136,11 @@ class Simplex(Domain):
         center = self.default_center(dim)
         sides = {"lower": np.zeros(dim), "upper": np.ones(dim)}
         return body_around(center, **sides, tolerance=1e-9)
+
+    def exit_piece(self, dim: int) -> Piece:
+        """Return the function that finds where a path leaves the domain."""
+        self.check(dim)
+        return simplex_exit
 
     def support(self, directions: Directions) -> Values:
         """Return the largest coordinate of each direction."""

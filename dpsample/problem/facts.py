@@ -48,6 +48,10 @@ class PublicFacts:
         """Check every fact on its own and against the others."""
         check.instance(Loss, loss=self.loss, remedy="Use one of dps.losses.")
         check.instance(Domain, domain=self.domain, remedy="Use one of dps.domains.")
+        if not self.domain.has_public_bounds:
+            remedy = "Such a domain is for a dps.Density."
+            condition = "one whose bounds are proved, such as a Ball, Box or Polytope"
+            check.fail("domain", condition, self.domain, remedy)
         check.integer(1, maximum=check.MAX_EXACT_INT, num_records=self.num_records)
         check.integer(1, dim=self.dim)
         check.instance(bool, intercept=self.intercept)
