@@ -126,6 +126,71 @@ class PublicFacts:
         """Bound of abs(<a, theta> + offset) over the domain and all possible rows."""
         return float(self.full_row_bound * self._dual_radius + self.offset_bound)
 
+    @cached_property
+    def margin_width(self) -> float:
+        """Bound of the length of the interval of margins of one record.
+
+        It is the bound of a row times the diameter of the domain in the dual norm, and
+        at most twice `margin_bound`, without the offset.
+        """
+        dual = norms.dual(self.row_norm)
+        diameter = 2.0 * self._radius
+        if not self.is_matrix:
+            diameter = min(diameter, self.domain.diameter(dual, self.dim))
+        return float(self.full_row_bound * diameter)
+
+    def loss_range(self, relation: str = "replace_one") -> float:
+        """Return the range Omega of one record in the sum of losses, rounded up.
+
+        It is the largest oscillation (supremum less infimum over the domain) of the
+        change of the sum of losses between neighbors. If a record is set to zero, the
+        change is its loss f(.; s). With Omega_1, the largest oscillation of f(.; s)
+        over all records s, it is at most Omega_1. If a record is replaced, the change
+        f(.; s) - f(.; s') has at most 2 Omega_1. On centered balls and on boxes of two
+        or more dimensions this is attained.
+
+        Parameters
+        ----------
+        relation : {"replace_one", "zero_out"}
+            Neighboring relation.
+
+        Returns
+        -------
+        float
+            Omega > 0, finite.
+
+        Raises
+        ------
+        ValueError
+            If Omega is infinite: the domain is unbounded, or the loss's slope is.
+
+        Examples
+        --------
+        >>> import dpsample as dps
+        >>> facts = PublicFacts(num_records=10, dim=3, row_bound=1.0, row_norm=2.0,
+        ...                     loss=dps.losses.Logistic(),
+        ...                     domain=dps.domains.Ball(2.0))
+        >>> [round(facts.loss_range(r), 9) for r in ("replace_one", "zero_out")]
+        [4.0, 2.0]
+        """
+        check.one_of(RELATIONS, relation=relation)
+        single = self._single_range
+        if math.isinf(single):
+            if not self.domain.is_bounded:
+                remedy = "Use a Ball or a Box."
+                check.fail("domain", "bounded for a finite range", self.domain, remedy)
+            self._fail_unbounded()
+        return 2.0 * single if relation == "replace_one" else single
+
+    @cached_property
+    def _single_range(self) -> float:
+        """Largest oscillation of one record's loss on the domain, perhaps infinite."""
+        if not self.domain.is_bounded:
+            return math.inf
+        return self.loss.oscillation(
+            self.margin_bound, self.margin_width, self.response_bound
+        )
+
     @property
     def _dual_radius(self) -> float:
         """Largest norm of a point of the domain, in the dual of the rows' norm."""
