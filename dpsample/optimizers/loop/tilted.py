@@ -72,7 +72,7 @@ class TiltScales(NamedTuple):
         return bias + self.spread(ridge, stddev)
 
     def spread(self, ridge: float, stddev: float) -> float:
-        """Return the terms of the bound that fall with the ridge, tilt and stability."""
+        """Return the terms of the bound that fall with the ridge: tilt, stability."""
         m, n = self.convexity(ridge), self.num_records
         noise = min(
             self.dim * stddev**2 / (2.0 * m * n**2),
