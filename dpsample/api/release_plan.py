@@ -70,8 +70,6 @@ from dpsample.verification.recomputation import verify_own
 NOT_PRIVATE = "NOT PRIVATE"
 # Maximum number of coefficients. A plan holds a few square matrices of this size.
 MAX_DIM = 10_000
-# Expected duration from which the live line also says what would shorten the draw.
-VERY_LONG_SECONDS = 600.0
 SPEED_ADVICE = (
     "a smaller domain, a smaller epsilon, p = 2 or columns of similar scale take less, "
     "max_work= is a public limit"
@@ -165,7 +163,7 @@ class ReleasePlan:
     @lazy_property
     def reduced_target(self) -> ReducedTarget:
         """The target in free coordinates, for a domain without an interior."""
-        return reduce(self.target)
+        return reduce(self.target, is_for_release=True)
 
     @lazy_property
     def has_proximal_proof(self) -> bool:
@@ -326,7 +324,8 @@ def _describe_duration(seconds: float) -> str:
     for unit_seconds, unit in ((3e7, "years"), (86400.0, "days"), (3600.0, "hours")):
         if seconds > 3.0 * unit_seconds:
             return f"about {seconds / unit_seconds:.2g} {unit} of work: {SPEED_ADVICE}"
-    advice = f": {SPEED_ADVICE}" if seconds > VERY_LONG_SECONDS else ""
+    # Expected duration from which the live line also says what would shorten the draw.
+    advice = f": {SPEED_ADVICE}" if seconds > 600.0 else ""
     return f"about {seconds:.2g} s of work{advice}"
 
 

@@ -137,11 +137,11 @@ def sample(
         ``n_steps`` and ``diverging``; ``constant_data``; ``warmup_posterior`` and
         ``warmup_sample_stats`` on request; ``attrs``, in which ``releasable`` is false,
         ``converged`` tells whether ``r_hat`` and ``ess`` are good enough, and
-        ``num_constraint_violations`` counts draws outside of the domain. After Ctrl-C, at once, the draws that every chain has made,
-        also while they are judged: they have no verdict, `diagnostics.check` gives one.
-        After ``max_seconds`` they have one, and ``is_out_of_time`` is true.
-        ``lp`` is NaN where the sampler did without it, if all of these draws together
-        would need more than 5e8 losses of records.
+        ``num_constraint_violations`` counts draws outside of the domain. After Ctrl-C,
+        at once, the draws that every chain has made, also while they are judged: they
+        have no verdict, `diagnostics.check` gives one. After ``max_seconds`` they have
+        one, and ``is_out_of_time`` is true. ``lp`` is NaN where the sampler did without
+        it, if all of these draws together would need more than 5e8 losses of records.
 
     Raises
     ------
@@ -576,10 +576,16 @@ def _load_libraries() -> None:
 
 
 def _reduce_if_flat(target: GibbsTarget) -> ReducedTarget | None:
-    """Target in free coordinates, if the domain is a polytope with equalities."""
-    if not has_equalities(target):
+    """Target in free coordinates, if the domain has equalities or is large.
+
+    In the coordinates of a large polytope its facets are at similar distances.
+    """
+    if not target.domain.has_round_coordinates:
         return None
-    reason = reduction_obstacle(target)
+    reason, is_flat = reduction_obstacle(target), has_equalities(target)
+    # A regularizer measures distances in the domain's own coordinates.
+    if not is_flat and (reason or target.mu > 0.0):
+        return None
     if reason:
         checks.fail("target", "quadratic and of margins", target, reason)
     return reduce(target)

@@ -52,9 +52,6 @@ from dpsample.samplers.choice import choose
 from dpsample.samplers.quadrature import discretize, mean_and_factor
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Number of steps between two draws, in autocorrelation times. If one mode dominates,
-# the correlation of two draws is then e^-6.
-TIMES_APART = 3.0
 MCMC_NOTE = (
     "{sampler} is not an exact sampler: the draws come from {chains} chains per law, "
     "each warmed up for {warmup} steps and thinned to every {thin}th; they are treated "
@@ -207,7 +204,9 @@ def _thinning(
     )
     size = effective_size(scores.reshape(len(chain_streams), pilot_draws, 1))
     time = count / size if size > 0.0 else float(max_thin)
-    return int(min(max_thin, max(1, math.ceil(TIMES_APART * time))))
+    # Number of steps between two draws, in autocorrelation times. If one mode
+    # dominates, the correlation of two draws is then e^-6.
+    return int(min(max_thin, max(1, math.ceil(3.0 * time))))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 # last bits of log ratios with atoms tell where a draw was rounded, and a correct
 # mechanism is refuted for its floating-point arithmetic (Mironov 2012).
 RESOLUTION = 2.0**-30
-NUM_HALVINGS = 100
 
 
 class AuditCurve(NamedTuple):
@@ -508,7 +507,7 @@ def log_constant(ratio_p: Array, ratio_q: Array) -> float:
 
     low = float(min(ratio_p.min(), ratio_q.min())) - 1.0
     high = float(max(ratio_p.max(), ratio_q.max())) + 1.0
-    for _ in range(NUM_HALVINGS):
+    for _ in range(100):
         middle = 0.5 * (low + high)
         # The difference increases in c.
         is_high = expit(middle - ratio_q).sum() > expit(ratio_p - middle).sum()

@@ -46,9 +46,6 @@ from dpsample.privacy import Budget, gaussian_delta
 from dpsample.privacy.accounting.events import Event
 
 NUM_BLIND = 20  # first rounds, in which nothing is bet
-# Events are chosen again after this share of the rounds so far, at most so many.
-GROWTH = 0.1
-LONGEST = 2000
 GDP_GRID = np.geomspace(1e-2, 16.0, 96)
 # Multiples of the budget's epsilon at which bets are made.
 MULTIPLES = np.array([0.0, 0.25, 0.5, 1.0])
@@ -98,7 +95,9 @@ class SequentialTest:
         first = np.clip(first, -farthest, farthest)
         second = np.clip(second, -farthest, farthest)
         while num_done < len(first):
-            width = min(max(NUM_BLIND, int(GROWTH * self.rounds)), LONGEST)
+            # Events are chosen again after a tenth of the rounds so far, but at the
+            # latest after 2000 rounds.
+            width = min(max(NUM_BLIND, int(0.1 * self.rounds)), 2000)
             part = slice(num_done, num_done + width)
             self._play(first[part], second[part])
             num_done += width

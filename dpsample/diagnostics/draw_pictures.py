@@ -1,5 +1,8 @@
 """Pictures: draws with the outline of their domain, and chains as ArviZ plots them.
 
+The numbers on which the pictures rest are those of `summaries`. Without this file a
+user would lose the boundary, the choice of panels and the marks without color.
+
 Chords from one inner point find the boundary of every convex set, so that no domain
 needs a formula here.
 """

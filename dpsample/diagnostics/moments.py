@@ -3,6 +3,9 @@
 The mean over a chain is biased by its start. Two coupled chains that meet give an
 estimate without this bias (`diagnostics.couplings.unbiased`), so that a difference from
 the exact moment shows an error of the sampler and not a short run.
+
+`couplings.unbiased_moments` has the estimates. This file chooses lag and burn-in for
+them, and compares them at one level for all of them.
 """
 
 import warnings

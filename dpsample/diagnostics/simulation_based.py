@@ -34,8 +34,6 @@ from dpsample.targets.gibbs_target import energies
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Total variation of all prior draws together, where they are not exact.
-PRIOR_ERROR = 1e-6
 PILOT_DRAWS = 2000
 
 
@@ -261,7 +259,8 @@ def prior(
     )
     alone = Gibbs(flat, k=target.k, mu=target.mu, regularizer=target.regularizer)
     name = "exact draws" if draws_exactly(alone) else laws.choose(alone, "proximal")
-    return laws.drawer(alone, name, PRIOR_ERROR / count, rng)
+    # Total variation of all prior draws together, where they are not exact.
+    return laws.drawer(alone, name, 1e-6 / count, rng)
 
 
 def redraw_labels(target: Gibbs, theta: Array, rng: np.random.Generator) -> Gibbs:

@@ -230,11 +230,11 @@ class Workspace(NamedTuple):
     squares: Array
     folded_order: Ints
     square_order: Ints
-    means: Array  # of chains
-    sums: Array  # of products, a number for each lag
+    means: Array  # a number for each chain
+    sums: Array  # sums of products, a number for each lag
 
     @classmethod
-    def of(cls, num_chains: int, length: int) -> Self:
+    def for_chains(cls, num_chains: int, length: int) -> Self:
         """Return the memory for so many split chains of a length."""
         count = num_chains * length
         return cls(
@@ -303,7 +303,7 @@ def _split(draws: Array) -> Array:
 def _judge_rows(chains: Array, mean: float) -> Array:
     """Return R-hat and effective size, a row each for a column and its squares."""
     values, (num, length) = np.ravel(chains), chains.shape
-    workspace = Workspace.of(num, length)
+    workspace = Workspace.for_chains(num, length)
     quantiles, out = rank_quantiles(values.size), np.empty((2, 2))
     order = np.argsort(values)
     chains = workspace.scores.reshape(num, -1)
@@ -423,8 +423,8 @@ def effective_shares(series: Array) -> Array:
 def effective_share(series: Array) -> float:
     """Return the smallest of `effective_shares`, or NaN if no column has one."""
     shares = effective_shares(series)
-    known = shares[np.isfinite(shares)]
-    return float(known.min()) if known.size else math.nan
+    finite = shares[np.isfinite(shares)]
+    return float(finite.min()) if finite.size else math.nan
 
 
 def with_squares(draws: Array) -> Array:

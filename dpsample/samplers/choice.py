@@ -54,8 +54,6 @@ from dpsample.targets.gibbs_target import GibbsTarget
 # comes before trials of `Localized` and slices.
 MIN_ACCEPTANCE = 0.5
 HIGH_ACCEPTANCE = 0.7
-# Number of chains of a trial.
-NUM_CHAINS = 4
 # Reasons that are reported from more than one place.
 PROPOSED = "close to a Gaussian: independent proposals"
 SLICES = "a non-smooth loss or a steep boundary: slices along learned axes"
@@ -330,7 +328,7 @@ def _run_trial(
 ) -> tuple[Array, Array]:
     """Return draws (chain, draw, dim) from dispersed starts, and statistics."""
     fill, draws, stats = prepared.runner(), [], []
-    for _ in range(NUM_CHAINS):
+    for _ in range(4):  # chains
         pauses.notify_listeners()
         state = prepared.init(prepared.draw_start(rng))
         path = np.empty((num_discarded + num_draws, prepared.target.dim))

@@ -40,8 +40,6 @@ from dpsample.tables.schema import Schema, TextFormat, level_text
 if TYPE_CHECKING:
     import pandas as pd
 
-# Number of different texts of which one copy is kept for all entries, to save memory.
-MAX_SHARED = 100_000
 OTHER_ENCODING = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
 # Type of a label. Type checkers accept integers and booleans where it says float.
 Label = str | float | bytes | None
@@ -365,7 +363,9 @@ def _text_frame(
             if len(row) == 1 < len(columns) and others:
                 remedy = _suggest(others[0])
             check.fail(f"line {number}", condition, str(len(row)), remedy)
-        share = shared.setdefault if len(shared) < MAX_SHARED else shared.get
+        # Number of different texts of which one copy is kept for all entries, to save
+        # memory.
+        share = shared.setdefault if len(shared) < 100_000 else shared.get
         records.append([share(entry, entry) for entry in row])
     if not columns:
         check.fail("the table", "one with columns", "an empty file")

@@ -265,7 +265,7 @@ def test_without_a_certificate_plain_steps_are_enough(monkeypatch, gap):
 
     def without_contraction(*given):
         objective = next(part for part in given if isinstance(part, Objective))
-        return 0 if objective.method == descent.CONTRACTION else solve(*given)
+        return 0 if objective.method == descent.METHOD.contraction else solve(*given)
 
     monkeypatch.setattr(descent, "solve", without_contraction)
     assert solved(problem, phase) > limit  # one step is not enough

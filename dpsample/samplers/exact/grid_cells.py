@@ -76,8 +76,6 @@ ROW = VectorRow()
 # Smallest outward slope of a tangent on an unbounded cell, in units of the fit. The
 # mass of such a cell would be infinite without one.
 MIN_OUTWARD_SLOPE = 0.3
-# The search for such a tangent doubles its distance at most this number of times.
-MAX_DOUBLINGS = 60
 
 
 def rotate_to_gradient(target: Gibbs, shape: GaussianFit) -> GaussianFit:
@@ -551,7 +549,9 @@ def set_tangent(target, pieces, frame, pile, j, tilt):
     if frame.is_bounded:
         pull_inside(target, pieces, frame, z)
     reach = 1.0
-    for _ in range(MAX_DOUBLINGS):
+    # The search for a tangent that rises outwards doubles its distance 60 times at
+    # most.
+    for _ in range(60):
         pile.base[j] = energy_gradient(target, pieces, frame, z, slopes)
         if not abs(pile.base[j]) < np.inf:
             return FUNCTION_FAILED

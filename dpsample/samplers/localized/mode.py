@@ -32,10 +32,9 @@ from dpsample.samplers.record_terms import RecordSums, sum_over_records
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.gibbs_target import DomainGeometry, form_in_basis, rows_in_basis
 
-# Maximum number of Newton steps, and of halvings of a step. If they do not suffice,
-# there is no mode by this method.
+# Maximum number of Newton steps. If they do not suffice, there is no mode by this
+# method.
 MAX_STEPS = 40
-MAX_HALVINGS = 40
 # An inequality is active if its relative depth is below the first number. Depths have
 # the relative rounding error of the second.
 ACTIVE_DEPTH = 1e-9
@@ -121,7 +120,8 @@ def find(
         # needs more steps.
         is_last = gain <= (margin or max_decrement**2)
         scale, lowest = 1.0, height
-        for _ in range(MAX_HALVINGS):
+        # A step is halved at most 40 times.
+        for _ in range(40):
             trial = point + scale * (basis @ move)
             # The last step needs no Gram matrix, which is most of a pass.
             wants_gram = not (is_last and scale == 1.0)

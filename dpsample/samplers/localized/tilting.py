@@ -41,9 +41,6 @@ from dpsample.numerics.stable import tail_excess
 # take minutes, in which Ctrl-C is not served. The choice affects the tilt, and so the
 # acceptance rate, not the distribution.
 MIN_ELIMINATED = 256
-# Maximum number of Newton steps. Without the saddle, draws are exact, too, but rejected
-# more often.
-MAX_ITERATIONS = 100
 # Above this bound the tail is computed by the Mills ratio, as a continued fraction.
 DEEP_BOUND = 10.0
 
@@ -240,7 +237,9 @@ def _solve(
     with np.errstate(all="ignore"):
         value, slope = equations(point)
         size = float(np.linalg.norm(value))
-        for _ in range(MAX_ITERATIONS if np.isfinite(slope).all() else 0):
+        # At most 100 Newton steps. Without the saddle, draws are exact, too, but
+        # rejected more often.
+        for _ in range(100 if np.isfinite(slope).all() else 0):
             # Another step is useless if the residual of the saddle is smaller.
             if size < 1e-9:
                 break

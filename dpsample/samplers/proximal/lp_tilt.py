@@ -42,10 +42,9 @@ from dpsample.samplers.univariate.log_concave import (
     power,
 )
 
-# Maximum numbers of steps of Newton's method, and of halvings of a bracket. A search
-# that ends early gives other proposals, and the same distribution.
+# Maximum number of steps of Newton's method. A search that ends early gives other
+# proposals, and the same distribution.
 MAX_NEWTON = 25
-MAX_HALVINGS = 80
 # Accuracy of S0 and of the edge, in standard deviations. More digits would hardly raise
 # the acceptance rate.
 _TOLERANCE = 0.2
@@ -311,7 +310,8 @@ def _find_edge(b, q, r, bound, radius, variance, factors, pivot):
     moments, total = np.empty(5), 0.0
     low, high = 0.0, radius
     edge = mode if 0.0 < mode < radius else radius
-    for _ in range(MAX_HALVINGS):
+    # The bracket is halved at most 80 times, until it is far below rounding errors.
+    for _ in range(80):
         rate = (v - edge) / variance - _power_slope(b, q, edge)
         # The regularizer alone would keep the pivot inside.
         if not rate > 0.0:

@@ -16,6 +16,11 @@ gradient.
 
 The number of tests is not drawn first. They are the arrivals of a Poisson process of
 rate 1 up to time B, so that most rejected proposals read few records.
+
+The other oracles read all records for a test. In the study `effective_queries` (d = 5,
+p = 2, n = 10,000) a draw takes 170,000 evaluations of single records here, and 520,000
+with tests on all records, if non-smooth points are at the mode. For logistic losses
+both take about 85,000.
 """
 
 import math
