@@ -1258,6 +1258,11 @@ class Polytope(Domain):
         off = float(np.linalg.norm(across @ (middle - point)))
         return min(corner, math.hypot(along, off))
 
+    def diameter(self, p: float, dim: int) -> float:
+        """Return the diameter of the bounding box."""
+        lower, upper = self._box
+        return 2.0 * self.max_norm(p, 0.5 * lower + 0.5 * upper, dim)
+
     def _gauge_rows(self, rows: Array) -> Array:
         """Return the largest <a, theta> / b over rows with <a, theta> > 0."""
         if self._is_large or self.A_eq is not None:
