@@ -241,8 +241,8 @@ def _check_score(problem: Problem, score: Problem) -> None:
 def run_fit(program: descent.Program, rng: np.random.Generator) -> Array:
     """Return the output of one run.
 
-    It is the domain's center if the run overflowed, which depends on the noise. An
-    error would reveal it.
+    It is the domain's center if the run overflowed. Such a value is covered by the
+    guarantee of a fit, but an error would end all tries.
     """
     try:
         return program.run(rng).theta

@@ -225,7 +225,7 @@ class SequentialReport:
 
     @property
     def verdict(self) -> str:
-        """Return whether the claim is refuted, in one sentence."""
+        """Whether the claim is refuted, in one sentence."""
         test = self.test
         if self.is_refuted:
             return f"REFUTED in round {test.stopped_at} of {test.rounds}."
