@@ -16,6 +16,8 @@ from dpsample.problem.problem import Problem
 from dpsample.running import progress as screen
 from dpsample.targets.gibbs_target import GibbsTarget
 
+SEARCHING = "minimizer searches for the minimum"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Minimum:
@@ -105,7 +107,10 @@ class Minimum:
 @pauses.single_threaded_blas()
 @check.unwrap_numpy
 def minimizer(
-    target_or_problem: GibbsTarget | Problem, tolerance: float = 1e-8
+    target_or_problem: GibbsTarget | Problem,
+    tolerance: float = 1e-8,
+    *,
+    progress: bool = True,
 ) -> Minimum:
     r"""Find the minimum of an objective on its domain, with a proved gap. NOT PRIVATE.
 
@@ -118,6 +123,8 @@ def minimizer(
         The objective is k (F + mu r) of a target, or the empirical risk of a problem.
     tolerance : float
         Wanted gap, > 0, in units of the objective.
+    progress : bool
+        Show a live line, which goes away at the end.
 
     Returns
     -------
@@ -163,13 +170,15 @@ def minimizer(
     kinds = GibbsTarget, Problem
     check.instance(kinds, target_or_problem=target_or_problem, remedy=remedy)
     check.positive(tolerance=tolerance)
+    check.instance(bool, progress=progress)
     problem = getattr(target_or_problem, "problem", target_or_problem)
     if isinstance(problem, Problem) and not problem.loss.has_margin:
         reason = (
             "A loss that is given by gradients of records has no proved lower bound."
         )
         check.fail("target_or_problem", "with a loss of the margin", problem, reason)
-    best = Search(objective_of(target_or_problem), tolerance).run()
+    with screen.patience(SEARCHING, is_wanted=progress):
+        best = Search(objective_of(target_or_problem), tolerance).run()
     if isinstance(target_or_problem, Problem):
         value = target_or_problem.risk(best.point)
     else:

@@ -26,6 +26,7 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.domains import Domain
 from dpsample.minimum.objectives import EPSILON, Evaluation, Objective
+from dpsample.targets.gibbs_target import form_in_basis, times_basis
 
 
 def round_up(value: float) -> float:
@@ -133,7 +134,7 @@ def _product_fall(domain: Domain, point: Array, evaluation: Evaluation) -> float
 class _Frame(NamedTuple):
     """Coordinates about a point in which an objective has about the same curvature."""
 
-    basis: Array  # (dim, dim): its columns have the length of a unit
+    basis: Array  # (dim, m): columns in the hull, each of the length of a unit
     smoothing: float
     steps: tuple[float, ...]  # distances of tangents, in units
 
@@ -146,7 +147,8 @@ def _frame(objective: Objective, point: Array, evaluation: Evaluation) -> _Frame
         hessian = objective.evaluate(point, smoothing).hessian
     if hessian is None or not np.isfinite(hessian).all():
         return None
-    values, vectors = np.linalg.eigh(hessian)
+    hull = objective.domain.hull(len(point))[1]
+    values, vectors = np.linalg.eigh(form_in_basis(hessian, hull))
     if not values[0] > 1e-12 * values[-1]:
         return None
     # The Hessian of smoothed losses changes where one of them rises by about s.
@@ -154,7 +156,7 @@ def _frame(objective: Objective, point: Array, evaluation: Evaluation) -> _Frame
     if smoothing > 0.0:
         unit = math.sqrt(smoothing * objective.scale / objective.num_terms)
     steps = tuple(unit * share for share in (1.0, 0.3, 0.1, 0.03, 1e-2, 1e-3, 1e-4))
-    return _Frame(vectors / np.sqrt(values), smoothing, steps)
+    return _Frame(times_basis(hull, vectors / np.sqrt(values)), smoothing, steps)
 
 
 def _local_fall(

@@ -127,8 +127,9 @@ def smooth_kink(
     # 1 - t^2 = 4 s / root
     rest = 4.0 * smoothing / (root * (1.0 + t))
     excess = 0.5 * width * rest * np.abs(distance)
-    side = np.where(distance > 0.0, high, low)
-    slope = side - np.copysign(0.5 * width * rest, distance)
+    is_above = distance >= 0.0
+    side = np.where(is_above, high, low)
+    slope = side + np.where(is_above, -0.5, 0.5) * width * rest
     value = side * distance - excess + smoothing * np.log(4.0 * smoothing / root)
     curvature = 2.0 * smoothing * (width / root) ** 2 / (1.0 + t * t)
     return value, slope, curvature, excess

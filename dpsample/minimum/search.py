@@ -267,9 +267,9 @@ class Search:
         fixed = -offset[rest]
         base = np.zeros_like(move)
         base[rest] = fixed
-        inner = hessian[np.ix_(support, support)]
-        slope = gradient[support] + hessian[np.ix_(support, rest)] @ fixed
-        sides = np.vstack([-np.diag(signs), signs])
+        inner: Array = hessian[np.ix_(support, support)]
+        slope: Array = gradient[support] + hessian[np.ix_(support, rest)] @ fixed
+        sides: Array = np.vstack([-np.diag(signs), signs])
         start = signs * offset[support]
         depths = np.append(start, self.body.radius - start.sum())
         shift = np.zeros(len(support))
@@ -280,10 +280,10 @@ class Search:
             depths = np.append(start, max(self.body.radius - start.sum(), 0.0))
             slope = slope + inner @ shift
         try:
-            root: Array = np.asarray(np.linalg.cholesky(inner), dtype=np.float64)
+            root = np.array(np.linalg.cholesky(inner))
         except np.linalg.LinAlgError:
             return move
-        free = -np.linalg.solve(inner, slope)
+        free: Array = -np.linalg.solve(inner, slope)
         exact = step_in_polytope(sides, depths, free, slope, root)
         if exact is None:
             return move

@@ -251,7 +251,7 @@ class TestResult:
         ("argument", "options", "words"),
         [
             (3.0, {}, "Use a dps.Gibbs, a dps.Density or a dps.Problem"),
-            (None, {"tolerance": 0.0}, "tolerance must be > 0"),
+            (None, {"tolerance": 0.0}, "tolerance must be a finite number > 0"),
         ],
     )
     def test_refusals(self, argument, options, words):
