@@ -283,7 +283,7 @@ class Search:
             root = np.array(np.linalg.cholesky(inner))
         except np.linalg.LinAlgError:
             return move
-        free: Array = -np.linalg.solve(inner, slope)
+        free: Array = np.negative(np.linalg.solve(inner, slope), dtype=np.float64)
         exact = step_in_polytope(sides, depths, free, slope, root)
         if exact is None:
             return move
