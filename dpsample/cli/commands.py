@@ -1,6 +1,10 @@
 """Commands and their options. The modules of this folder carry them out.
 
-These are imported inside the commands, so that ``--help`` appears at once.
+These are imported inside the commands, so that ``--help`` appears at once. Only
+`studies` is imported here, because it declares the group of commands ``study``.
+
+A parameter of a command is an option of the same name, with its default. Its type has
+the help text. The number that a command returns is the exit code, see `cli.main`.
 """
 
 import os
@@ -29,7 +33,8 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-# Types of the options. Each has a short line of help.
+# Types of arguments and options, which several commands share. Each has a short line of
+# help. First those of ``release`` and of commands that read its output.
 File = Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or LIBSVM records.")]
 Target = Annotated[str | None, Option(help="Response column.")]
 Loss = Annotated[str, Option(help="logistic, hinge, absolute, quantile:0.9, ...")]
@@ -70,6 +75,8 @@ LedgerPath = Annotated[
 LedgerEpsilon = Annotated[float | None, Option(help="Its total, when it is made.")]
 LedgerDelta = Annotated[float | None, Option(help="Its total delta, likewise.")]
 Seed = Annotated[int | None, Option(help="Reproducible, hence not releasable.")]
+# ``sample`` has in addition or instead: a budget is optional, because k and mu may be
+# given, and the seed is not secret, because draws for study are not released.
 OwnEpsilon = Annotated[float | None, Option(help="Budget of the release to study.")]
 OwnDelta = Annotated[float | None, Option(help="Its delta.")]
 K = Annotated[float | None, Option("--k", help="Inverse temperature; with --mu.")]
@@ -84,6 +91,7 @@ MaxSeconds = Annotated[float | None, Option(help="Keep the draws made until then
 Checkpoint = Annotated[Path | None, Option(help="File to go on from.")]
 Study = Annotated[Path | None, Option("--output", help="netCDF file: NOT PRIVATE.")]
 ChainSeed = Annotated[int, Option(help="Seed of the chains.")]
+# The other commands.
 Picture = Annotated[
     Path | None,
     Option("--output", help="Picture to write, by default dpsample-demo.png."),
@@ -137,7 +145,8 @@ def release(
     seed: Seed = None,
 ) -> None:
     """Release one private parameter vector of the records in FILE."""
-    # The arguments, before any other name is bound.
+    # The arguments, before any other name is bound. `ReleaseOptions` has a field for
+    # each of them.
     options = locals()
     from dpsample.cli.release import ReleaseOptions, run
 
@@ -161,9 +170,9 @@ def predict(
     overwrite: Overwrite = False,
 ) -> None:
     """Predict the records in FILE, which need no response, by a saved ANSWER."""
-    from dpsample.cli.release import predict
+    from dpsample.cli import release
 
-    predict(answer, file, output, format, overwrite=overwrite)
+    release.predict(answer, file, output, format, overwrite=overwrite)
 
 
 @app.command()
@@ -224,7 +233,8 @@ def sample(
     seed: ChainSeed = 0,
 ) -> int:
     """Draw many times from the density of a release, for study: NOT PRIVATE."""
-    # The arguments, before any other name is bound.
+    # The arguments, before any other name is bound. `SampleOptions` has a field for
+    # each of them.
     options = locals()
     from dpsample.cli.sample import SampleOptions, run
 

@@ -1,6 +1,8 @@
 """Output of commands: plain text without markup, and files for draws.
 
-If something fails after a draw, the draw is kept in a file, and a message names it. The
+A *draw* is the result of a command that drew random numbers: an answer with its
+certificate, which has spent privacy budget, or draws for study, which took long. If
+something fails after a draw, the draw is kept in a file, and a message names it. The
 width of a terminal never cuts a result.
 """
 
@@ -27,7 +29,8 @@ from dpsample.core import check, files
 NOT_PRIVATE = "NOT PRIVATE: computed from the records, for you alone"
 Save = Callable[[Path], None]
 Side = Literal["left", "right"]
-# Interval at which a command without a live line reports that it runs.
+# Interval at which a command reports that it runs, if stderr is not a terminal, where a
+# progress line would show it.
 MINUTE_SECONDS = 60.0
 
 
@@ -59,7 +62,7 @@ def any_text() -> Iterator[None]:
     """Print characters that the terminal's encoding lacks as escapes."""
     with ExitStack() as undo:
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):
+            if hasattr(stream, "reconfigure"):  # not if a caller has replaced it
                 undo.callback(stream.reconfigure, errors=stream.errors)
                 stream.reconfigure(errors="backslashreplace")
         yield
@@ -72,7 +75,7 @@ def flush() -> None:
 
 
 def abandon() -> None:
-    """Redirect a broken stdout to nowhere, so that nothing fails at exit."""
+    """Flush stdout, and give it up if that fails, so that nothing fails at exit."""
     try:
         flush()
     except (OSError, ValueError):
@@ -120,8 +123,11 @@ def heartbeat(command: str) -> Iterator[None]:
 def print_whole(table: Table) -> None:
     """Print a table that is as wide as the terminal, or as its longest words need."""
     for column in table.columns:
-        if column.no_wrap:  # Rich asks for its longest word only
+        # Rich measures only the longest word of a column, and would cut the cells of
+        # one that it may not wrap.
+        if column.no_wrap:
             column.min_width = max((cell_len(str(c)) for c in column.cells), default=0)
+    # A console that is wide enough for any table, so that it does not limit the result.
     min_width = console(width=1_000_000).measure(table).minimum
     # Wider than the terminal if need be: a terminal wraps lines, but Rich would cut
     # cells.
@@ -148,15 +154,17 @@ def print_table(
     columns = list(zip(*texts, strict=True))
     widths = [max(map(cell_len, cells)) for cells in columns]
     wrapped = [j for j, name in enumerate(head) if name in sentences]
+    # Each column has a vertical line and two spaces, and a last line closes the table.
     frame = 3 * len(widths) + 1
     fixed = sum(width for j, width in enumerate(widths) if j not in wrapped)
-    # Columns of sentences share the width that the others leave, but no word is cut.
+    # Columns of sentences share the width that the others leave. They are not made
+    # narrower than 30 characters, which would be hard to read, or than their longest
+    # word.
     for j in wrapped:
         column_width = (shutil.get_terminal_size().columns - frame - fixed) // len(
             wrapped
         )
         longest = max(cell_len(word) for cell in columns[j] for word in cell.split())
-        # Columns of sentences are wrapped, but not below this width in characters.
         widths[j] = min(widths[j], max(column_width, 30, longest))
     table = Table()
     for j, name in enumerate(head):
@@ -180,19 +188,19 @@ def is_interrupt(error: BaseException | None) -> bool:
 
 
 def check_outputs(
-    *others: Path | None, overwrite: bool = True, **outputs: Path | None
+    *inputs: Path | None, overwrite: bool = True, **outputs: Path | None
 ) -> None:
     """Raise a ValueError, before a draw, for outputs that would fail after it.
 
-    An output must not be the same file as an input (``others``). Without ``overwrite``
-    it must not exist.
+    An output must not be the same file as an input. Without ``overwrite`` it must not
+    exist.
     """
     for name, path in outputs.items():
         if path is None:
             continue
         files.check_output(name, path)
         # An output that replaces an input would destroy the records.
-        if any(other is not None and _are_one(path, other) for other in others):
+        if any(other is not None and _are_one(path, other) for other in inputs):
             check.fail(name, "another file than the others", str(path))
         if path.is_file() and not overwrite:
             remedy = "Choose another, or pass --overwrite to replace what is there."
@@ -221,9 +229,10 @@ def keep_output(
     """Save a draw by ``save``, and keep it if the block fails.
 
     The value is the file that has the draw: ``output``, or a private file in the
-    temporary folder if that fails, or None. In the last case the block prints the draw.
-    If the block fails for any reason, the draw is in a file, or its ``text`` is on
-    stderr.
+    temporary folder, with this ``suffix``, if that fails. It is None without an
+    ``output``, or if neither file could be written. Then the block prints the draw. If
+    the block fails for any reason, the draw is in a file, or on stderr as the ``text``
+    that a function returns.
 
     Raises
     ------
@@ -247,6 +256,8 @@ def keep_output(
         yield path
         flush()
     except BaseException as error:
+        # Without a file the block was to print the draw, perhaps in vain, so it is
+        # saved now.
         where = _last_resort(path or _save_spare(save, suffix), text)
         if isinstance(error, OSError | ValueError):
             reason = reason or f"the output was cut short ({_message(error)})"
@@ -262,6 +273,7 @@ def _message(error: Exception) -> str:
 
 
 def _describe_place(path: Path | None, text: Callable[[], str] | None) -> str:
+    """Return where a draw is: in a file, or printed before by the caller."""
     if path is not None:
         return f"The draw is in {path}."
     return "The draw is lost." if text is None else "The draw is shown above."

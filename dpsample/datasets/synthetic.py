@@ -1,4 +1,10 @@
-"""Synthetic records: bounds that hold by construction, and heavy tails without any."""
+"""Synthetic records: bounded by construction, or with heavy tails and no bound.
+
+The heavy-tailed ones are those of the experiments of Xie et al. (2022), Statistica
+Sinica preprint SS-2022-0282, which "the paper" means below. Codes such as gradient-E33
+are those of its errata (``dpsample errata CODE``). Public functions have
+`check.unwrap_numpy`, which turns NumPy scalars into Python numbers.
+"""
 
 import math
 
@@ -10,6 +16,7 @@ from dpsample.core.streams import streams
 from dpsample.tables.read import Dataset
 from dpsample.tables.synthetic import LARGEST_EXPONENT, dataset_of, unit_rows
 
+# Number of coefficients of the heavy-tailed models that are not 0.
 NUM_SIGNALS = 10
 
 
@@ -22,8 +29,9 @@ def _draw(
         0, maximum=check.MAX_SEED, seed=seed, remedy="Synthetic data need a seed."
     )
     check.at_least(1.0, row_norm=row_norm)
-    if row_norm != math.inf:
+    if row_norm != math.inf:  # powers with larger finite exponents overflow
         check.half_open(1.0, LARGEST_EXPONENT, row_norm=row_norm)
+    # Coefficients of this size have products that are doubles.
     check.half_open(0.0, 1.0 / check.MIN_SCALE, signal=signal)
     # The order of the draws is part of the meaning of a seed: rows before coefficients.
     rng = streams(seed, 1)[0]
@@ -147,8 +155,8 @@ def regression(
     r"""Draw records of a linear model with Gaussian or heavy-tailed noise.
 
     :math:`y = \langle a, \theta\rangle + s z` with z Gaussian, or Student with
-    ``degrees`` degrees of freedom, whose moments of that order are infinite. With a
-    response bound the response is clipped to it.
+    ``degrees`` degrees of freedom, whose moments of order ``degrees`` and above are
+    infinite. With a response bound the response is clipped to it.
 
     Parameters
     ----------
@@ -178,6 +186,8 @@ def regression(
     True
     """
     check.non_negative(noise=noise)
+    # With fewer degrees of freedom a chi-square number may underflow to 0, and then the
+    # noise is infinite. At 0.1 that has a probability of 4e-16.
     check.at_least(0.1, degrees=degrees, remedy="Use infinity for Gaussian.")
     if response_bound is not None:
         check.positive(response_bound=response_bound)
@@ -248,7 +258,7 @@ def heavy_tailed_regression(
     >>> problem.dim, int(abs(data.theta).sum())
     (20, 10)
     """
-    check.at_least(0.1, degrees=degrees)
+    check.at_least(0.1, degrees=degrees)  # as in `regression`
     rng, rows, theta = _design(num_records, dim, seed=seed, scale=scale)
     return dataset_of(
         rows,
@@ -266,10 +276,10 @@ def heavy_tailed_logistic(
 ) -> Dataset:
     r"""Draw the sign of :math:`\langle a, \theta\rangle + e`, e log-logistic.
 
-    Features and coefficients are those of `heavy_tailed_regression`. The errors have
-    scale and shape 1/2 and are centered at their median (their mean, by which the paper
-    centers them, is infinite: gradient-E33): :math:`e = \frac12 (\frac{U}{1-U})^2 -
-    \frac12`, U uniform.
+    Features and coefficients are those of `heavy_tailed_regression`. The errors have a
+    log-logistic distribution of scale 1/2 and shape 1/2, centered at its median:
+    :math:`e = \frac12 (\frac{U}{1-U})^2 - \frac12`, U uniform. (The paper centers them
+    by their mean, which is infinite: gradient-E33.)
 
     Parameters
     ----------
@@ -319,8 +329,8 @@ def _design(
     check.one_of(("sqrt_n", "unit"), scale=scale)
     rng = streams(seed, 1)[0]
     rows = rng.standard_normal((num_records, dim))
-    # Columns that are scaled to a norm of 1 stay below 1 in exact arithmetic by this
-    # factor.
+    # The last factor keeps the exact norm of a column, and so all its entries, below
+    # the stated norm, in spite of rounding errors.
     rows *= (
         _column_norm(num_records, scale) / np.linalg.norm(rows, axis=0) * (1.0 - 1e-14)
     )

@@ -2,11 +2,12 @@
 
 Halves of chains are compared by Fisher's F test on means of batches, after a
 normal-score transform. Three kinds of functions are compared: the coefficients, which
-show different positions, their distances from the median, which show different
-spreads, and the energy. R-hat, whose distribution depends on the target, is quoted as
-evidence but decides nothing. Rules about effective sizes, moves and step sizes are
-facts about draws, not tests. A finding with ``is_problem=False`` is a note, and no
-reason to doubt the draws.
+show different positions, their distances from the median, which show different spreads,
+and the energy. R-hat, whose distribution depends on the target, is quoted as evidence
+but decides nothing. Rules about effective sizes, moves and step sizes are facts about
+draws, not tests. A finding with ``is_problem=False`` is a note, and no reason to doubt
+the draws. The attributes that are read below, such as ``target_ess``, are those that
+`dpsample.sample` writes.
 
 If chains are many and short, *superchains* are compared instead: sets of chains with a
 common start.
@@ -39,11 +40,13 @@ MIN_ESS = 100.0
 
 
 def score_functions(chains: ChainDraws) -> tuple[Array, list[str]]:
-    """Return normal scores of the compared functions, (chain, draw, m), and names.
+    """Return normal scores of the compared functions, and their names.
 
-    The first dim functions are the coefficients.
+    Scores have the shape (chain, draw, function). The first dim functions are the
+    coefficients, and the next dim are their distances from the median.
     """
     theta = chains.theta
+    # One median for all chains, so that a chain with another spread stands out.
     folded = np.abs(theta - np.median(theta, axis=(0, 1)))
     columns = [theta, folded]
     names = [*chains.names, *(f"the spread of {name}" for name in chains.names)]
@@ -63,6 +66,8 @@ def look_at_agreement(chains: ChainDraws, alpha: float) -> tuple[list[Finding], 
     if chains.groups is not None:
         return _compare_superchains(chains, scores, names, alpha), ""
     times = correlation_times(scores)
+    # A function without batches keeps 1. It counts in the correction below all the
+    # same, because the draws decide which functions have batches.
     p_values = np.ones(len(names))
     is_tested = False
     for column, time in enumerate(times):
@@ -85,19 +90,20 @@ def _compare_superchains(
     parts = [np.flatnonzero(chains.groups == g) for g in np.unique(chains.groups)]
     size = min(map(len, parts))
     middles = scores.mean(axis=1)
-    # Superchains are tested like chains with one half, and chains like their batches.
+    # `differ` compares means of shape (chain, half, batch). Here a superchain takes the
+    # place of a chain that has one half, and its chains take the place of the batches.
     # All need the same number, so the last chains of larger superchains are left out.
     means = np.array([middles[part[:size]] for part in parts])[:, None]
     p_values = [differ(means[..., column]) for column in range(len(names))]
     worst = int(np.argmin(p_values))
     if p_values[worst] * len(names) >= alpha:  # Bonferroni's correction
         return []
-    value = nested_r_hats(scores[:, :, worst, None], chains.groups)[0][0]
+    r_hats, _ = nested_r_hats(scores[:, :, worst, None], chains.groups)  # one column
     return [
         Finding(
             name="chains that remember their starts",
             evidence=f"In {names[worst]}, chains of one start are more alike than "
-            f"chains of different ones (nested R-hat {value:.3f}).",
+            f"chains of different ones (nested R-hat {r_hats[0]:.3f}).",
             remedy="A longer warm-up (num_warmup=...), or longer chains.",
         )
     ]
@@ -134,7 +140,10 @@ def _finding(chains: ChainDraws, scores: Array, column: int, name: str) -> Findi
 
 
 def _contrast(halves: Array, *, is_drift: bool) -> str:
-    """Name the chain, or half, that is farthest from the others."""
+    """Describe the difference of first and last halves, or of one chain and the rest.
+
+    ``halves`` has the mean scores, of shape (chain, 2).
+    """
     means = halves.mean(axis=1)
     if is_drift:
         first, last = halves.mean(axis=0)
@@ -155,8 +164,8 @@ def _modes(values: Array, name: str) -> Finding | None:
     means = values.mean(axis=1)
     order = np.argsort(means)
     gaps = np.diff(means[order])
-    # Gap between groups of chains, in sds within chains, from which they look like
-    # modes: two normal laws as far apart overlap by less than a tenth.
+    # Groups of chains look like modes if the gap between them is above four standard
+    # deviations within a chain. Two normal densities that far apart overlap by 5 %.
     if gaps.size == 0 or gaps.max() <= 4.0 * values.std(axis=1).max():
         return None
     split = int(np.argmax(gaps)) + 1
@@ -198,7 +207,9 @@ def look_at_movement(chains: ChainDraws, is_free: Bools | None) -> list[Finding]
 def too_few(chains: ChainDraws, ess: float) -> Finding | None:
     """Return a finding if the effective size is below `MIN_ESS` or the target.
 
-    The target does not count if the run reports that it was reached.
+    ``ess`` is the smallest one of a coefficient or its square. Only a run with a target
+    has the attributes ``target_ess`` and ``is_target_ess_reached``. A target that the
+    run itself found to be reached does not count.
     """
     required_ess = MIN_ESS
     if not chains.attributes.get("is_target_ess_reached", False):
@@ -231,17 +242,19 @@ def stuck_walk(theta: Array) -> Finding | None:
     """Return a finding if a chain stayed at one point for long."""
     num_draws = theta.shape[1]
     longest = stays(theta)
-    # A run that is shorter than the limit counts if the chain never moved.
     # A walk that accepts one proposal in five stays at a point for 100 draws with
-    # probability 0.8^100 = 2e-10. A long chain may stay for a tenth of its draws.
+    # probability 0.8^100 = 2e-10. In a long chain a stay counts from a tenth of its
+    # draws on. Shorter ones lower the effective size, at which `too_few` looks.
     limit = max(100, 0.1 * num_draws)
+    # A chain with fewer draws than the limit is stuck if it never moved.
     is_stuck = longest >= min(limit, num_draws)
     allowed_share = 0.0
     if are_many_and_short(*theta.shape[:2]):
         # Some of many chains stay at their start by chance.
         # A walk that accepts at least a fifth of its proposals is not called stuck.
         stay_probability = (1.0 - 0.2) ** (num_draws - 1)
-        # In addition to this, a tenth of many short chains may stay at their start.
+        # In addition to this, a tenth of many short chains may stay at their start, the
+        # same share that one long chain may lose.
         allowed_share = stay_probability + 0.1
     if is_stuck.mean() <= allowed_share:
         return None
@@ -256,7 +269,10 @@ def stuck_walk(theta: Array) -> Finding | None:
 
 
 def step_size(chains: ChainDraws, ess: float) -> Finding | None:
-    """Return a finding if a frozen step is far too large or far too small."""
+    """Return a finding if the step size is far too large or far too small.
+
+    The attribute ``step_size`` is the one with which all draws were made.
+    """
     # Tuned walks accept 0.2 to 0.7 of their proposals. Below this rate most work is
     # lost, and a chain can stay anywhere for long.
     low_acceptance = 0.05
@@ -293,8 +309,8 @@ def bias(chains: ChainDraws) -> Finding | None:
     size = "no bound of the bias is stated"
     if math.isfinite(bound):
         size = f"its total variation distance is at most {bound:.2g}"
-    # Bias in total variation that is small compared with the Monte Carlo error of
-    # 10,000 draws.
+    # A total variation of 0.01 changes a probability by no more than 0.01. That is
+    # about the Monte Carlo error of 10,000 draws.
     return Finding(
         name="biased sampler",
         evidence=f"{attributes.get('sampler', 'The sampler')} has another "

@@ -8,13 +8,12 @@ Stein's identity (Schwinger-Dyson): for a field phi that vanishes on the boundar
 .. math:: E[\operatorname{div} \varphi - \langle \varphi, \nabla V \rangle] = 0.
 
 Along a direction v let the chord through x end at t_- <= 0 <= t_+. Then b = -t_- t_+ is
-0 on the boundary and has the derivative t_- + t_+ along v. So b v and c b v, where the
-coordinate c grows along v, are such fields on every domain whose chords are known. No
+0 on the boundary and has the derivative t_- + t_+ along v. So b v and w b v, where the
+coordinate w grows along v, are such fields on every domain whose chords are known. No
 formula of the boundary is needed.
 
-Energies: E V - min V <= d (arXiv:2207.08347, Proposition 4), and V - min V ~
-Gamma(d / a, 1) if J - min J is homogeneous of degree a about the minimizer and the
-domain is R^d.
+Energies: E[V] - min V <= d (arXiv:2207.08347, Proposition 4), and V - min V ~ Gamma(d /
+a, 1) if J - min J is homogeneous of degree a about the minimizer and the domain is R^d.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Identity(NamedTuple):
 
     values: Array
     expected: float
-    is_limit: bool = False
+    is_limit: bool = False  # whether ``expected`` is an upper bound
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,7 +100,7 @@ class Expectations:
         return not self.findings
 
     def __repr__(self) -> str:
-        """z-scores, the verdict, and what could have been seen."""
+        """Return z-scores, the verdict, and what could have been seen."""
         lines = [f"{self.title}: mean (expected) z-score, effective draws"]
         findings, is_known = self.findings, ~np.isnan(self.z_scores)
         for i, name in enumerate(self.names):
@@ -111,7 +110,8 @@ class Expectations:
             if name in findings:
                 line += f"  {self._describe_failure(i)}"
             lines.append(line)
-        # One identity that differs is a verdict, even if others are open.
+        # One identity that differs is a verdict, even if others are open. A finding
+        # without a z-score is open, so only those that have one count here.
         names = np.array(self.names)
         if np.isin(names[is_known], findings).any():
             verdict = "NOT the target's law"
@@ -130,9 +130,10 @@ class Expectations:
         return "\n".join([*lines, self.blind, "For study: not a privacy proof."])
 
     def _describe_failure(self, i: int) -> str:
-        if np.isnan(self.effective_sizes[i]):
+        """Return the reason why an identity is a finding."""
+        if np.isnan(self.effective_sizes[i]):  # set by `judge`
             return "TOO FEW DRAWS"
-        # The z-score of equal values that are the expectation is 0/0.
+        # If all values are equal to their expectation, the z-score is 0/0.
         return "CONSTANT VALUES" if np.isnan(self.z_scores[i]) else "DIFFERS"
 
 
@@ -141,9 +142,9 @@ def stein_check(
 ) -> Expectations:
     """Check Stein's identities on draws: no reference, any domain and dimension.
 
-    For each of up to 10 directions, those of a Gaussian fit, the constant field and one
-    that grows along the direction, times the product of the distances to both ends of
-    the chord; and the field that points away from an interior point.
+    Each of up to 10 directions, the axes of a Gaussian fit, has two fields: a constant
+    one, and one that grows along the direction. Both are multiplied by the distances to
+    the two ends of the chord. A last field points away from an interior point.
 
     Parameters
     ----------
@@ -167,8 +168,9 @@ def stein_check(
 
     Notes
     -----
-    **Guarantee.** Under the target every expectation is 0 exactly, also with kinks. The
-    level is that of a t-test with the effective sample size of ArviZ: approximate.
+    **Guarantee.** Under the target every expectation is exactly 0, also for losses that
+    are not differentiable everywhere. The level is approximate. It is that of a t-test
+    with the effective sample size of ArviZ.
 
     Examples
     --------
@@ -207,9 +209,9 @@ def gamma_check(
 ) -> Expectations:
     r"""Check the energies of draws against the law that convexity gives them.
 
-    Always :math:`E V - \min V \le d`. Where V - min V is homogeneous of degree a about
-    the minimizer on the whole space, it has the law Gamma(d / a, 1): the mean, and two
-    moments of its distribution function, are compared with that.
+    Always :math:`E[V] - \min V \le d`. If V - min V is homogeneous of degree a about
+    the minimizer on the whole space, its distribution is Gamma(d / a, 1). Then its mean
+    and two moments of the distribution function of Gamma(d / a, 1) are compared, too.
 
     Parameters
     ----------
@@ -232,9 +234,10 @@ def gamma_check(
 
     Notes
     -----
-    **Guarantee.** The inequality and the law hold exactly for convex energies; the
-    minimum that is used is no lower than the true one, so that a violation is one. The
-    level is approximate as in `stein_check`.
+    **Guarantee.** The inequality and the distribution hold exactly for convex energies.
+    The minimum that is used is the energy of a point, so it is no lower than the true
+    one. It can hide a violation of the inequality, but never make one. The level is
+    approximate as in `stein_check`.
 
     Examples
     --------
@@ -297,8 +300,8 @@ def judge(
     values = [identity.values for identity in identities.values()]
     count_draws = np.size if is_independent else effective_size
     sizes = np.array([float(count_draws(v)) for v in values])
-    # With fewer effective draws the standard errors are not trusted, and no verdict is
-    # given.
+    # With fewer than 50 effective draws neither the size itself nor the standard error
+    # is reliable. NaN then spreads to the z-score, so that no verdict is given.
     sizes = np.where(sizes >= 50.0, sizes, np.nan)
     expected = np.array([i.expected for i in identities.values()])
     is_limit = np.array([i.is_limit for i in identities.values()])
@@ -334,14 +337,15 @@ def stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
     # Each direction adds two identities, and all identities share the false alarm.
     max_directions = 10
     normal, gradient = fit(target), slopes(target, points)
-    # With factor (dim, rank) and whiten (rank, dim), whiten @ factor is the identity.
-    # So white[:, i] grows by 1 along factor[:, i], and the divergence of white[:, i] b
-    # v is white[:, i] times that of b v, plus b.
+    # The Gaussian fit has the covariance factor factor^T. With factor (dim, rank) and
+    # whiten (rank, dim), whiten @ factor is the identity. So the coordinate w =
+    # white[:, i] grows by 1 along v = factor[:, i], and div(w b v) = w div(b v) + b.
     white = (points - normal.center) @ normal.whiten.T
     factor, name = normal.factor, "axis {} of the fit"
     if factor.shape[1] > max_directions:
-        # A few mixtures of all axes see more than a few axes.
-        # The seed is fixed, so that every check has the same directions.
+        # A defect of the draws along any axis shows in most mixtures of all axes, but
+        # not in ten of the axes. The seed is fixed, so that every check has the same
+        # directions.
         rank = factor.shape[1]
         noise = np.random.default_rng(0).standard_normal((rank, rank))
         basis = np.linalg.qr(noise)[0][:, :max_directions]
@@ -359,11 +363,14 @@ def _bump(ends: Array) -> tuple[Array, Array]:
     """Return b at the points and its derivative along the chord.
 
     ``ends`` (num_points, 2) holds t_- and t_+ of every point. b is 0 at finite ends. An
-    infinite end counts as a factor 1, which is constant along the chord.
+    infinite end counts as a factor 1, which is constant along the chord. There the
+    density itself vanishes, so the field need not.
     """
     low, high = ends.T
     below, above = np.isfinite(low), np.isfinite(high)
     left, right = np.where(below, -low, 1.0), np.where(above, high, 1.0)
+    # A step along v brings the point nearer to t_+ and farther from t_-. So a finite
+    # ``right`` has the derivative -1, and a finite ``left`` has 1.
     return left * right, above * -left + below * right
 
 
@@ -376,12 +383,14 @@ def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
     domain, dim = target.domain, target.dim
     center = domain.interior_point(dim)
     away = points - center
+    # The chord from c in the direction x - c ends on the boundary at t = 1 / rho.
     reach = chords(target, np.broadcast_to(center, points.shape), away)[:, 1]
     # Very near to the center, rounding may turn a direction out of the simplex's plane.
     # Then the chord has length 0, and the gauge is taken as 0.
     gauge = 1.0 / np.where(reach > 0.0, reach, np.inf)
     rank = domain.affine_dim(dim)
-    # <x - c, grad rho> = rho: the gauge is homogeneous of degree 1.
+    # The divergence of (1 - rho)(x - c) is rank (1 - rho) - <x - c, grad rho>, and the
+    # last term is rho, because the gauge is homogeneous of degree 1.
     return np.asarray(
         rank * (1.0 - gauge) - gauge - (1.0 - gauge) * (away * gradient).sum(axis=1)
     )
@@ -390,13 +399,13 @@ def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
 def _homogeneity(target: Gibbs) -> tuple[float | None, float]:
     """Return the degree of the energy about its minimizer or None, and its minimum."""
     is_open = target.domain.is_whole_space
-    plan = exact.quadratic(target) if is_open else None
+    plan = exact.quadratic(target) if is_open else None  # mean and covariance
     if plan is not None:
         return 2.0, target.energy(plan.mean)
     center = target.numbers.regularizer.center
     slope = target.gradient(center)
-    # A linear loss whose slopes cancel leaves the regularizer, a squared norm.
-    # Relative size of a slope that counts as zero.
+    # A linear loss whose slopes cancel leaves the regularizer, a squared norm about its
+    # center. The slope of V is proportional to k, so zero is judged in units of k.
     is_flat = np.abs(slope).max() <= 1e-12 * target.k
     if is_open and target.problem.loss.name == "linear" and is_flat:
         return 2.0, target.energy(center)

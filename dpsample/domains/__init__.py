@@ -4,6 +4,7 @@ from dpsample.core import spec
 from dpsample.core.public import dir_of
 from dpsample.domains.ball import Ball
 from dpsample.domains.box import Box
+from dpsample.domains.custom import custom
 from dpsample.domains.domain import (
     BODY,
     CHORD,
@@ -11,12 +12,14 @@ from dpsample.domains.domain import (
     PROJECT,
     Body,
     Domain,
-    WholeSpace,
     Width,
 )
+from dpsample.domains.ellipsoid import Ellipsoid
+from dpsample.domains.intersection import Intersection
 from dpsample.domains.polytope import Polytope
 from dpsample.domains.schatten_ball import SchattenBall
 from dpsample.domains.simplex import Simplex
+from dpsample.domains.whole_space import WholeSpace
 
 __all__ = [
     "BODY",
@@ -27,11 +30,14 @@ __all__ = [
     "Body",
     "Box",
     "Domain",
+    "Ellipsoid",
+    "Intersection",
     "Polytope",
     "SchattenBall",
     "Simplex",
     "WholeSpace",
     "Width",
+    "custom",
     "from_dict",
 ]
 __dir__ = dir_of(__all__)

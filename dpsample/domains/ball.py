@@ -5,7 +5,12 @@ and find a chord, the interval of t for which ``theta + t direction`` is in the 
 
 All results are inside the ball in double arithmetic, so that a chain of draws never
 leaves it. Every algorithm first comes close to the boundary and then moves inside by a
-few rounding errors, with the same sum of powers that the membership test computes.
+few rounding errors, with the same sum of powers that the membership test computes. The
+caller fills ``out`` with NaN. A function that fails leaves it so, and tests are written
+such that NaN fails them.
+
+In the projections ``size`` is an array: the absolute values of theta - center. Kernels
+with ``counts_references=False`` allocate no memory, and are faster for that.
 
 The ends of a chord are the roots of a quadratic for p = 2, otherwise Newton's method
 finds them. The Euclidean ball is by far the most common one. It has compiled functions
@@ -34,6 +39,7 @@ from dpsample.domains.domain import (
     box_facets,
     mean_norm,
 )
+from dpsample.domains.exits import box_exit, convex_exit, euclidean_exit, l1_exit
 from dpsample.numerics.norms import (
     HUGE_SQUARE,
     TINY_SQUARE,
@@ -90,10 +96,11 @@ def soft_threshold(size: Array, radius: float) -> tuple[float, float]:
 
 @kernel(counts_references=False)
 def solve_log_root(size: float, weight: float, power: float) -> float:
-    """Return log u for the root u > 0 of ``u + weight u**power = size``.
+    """Return log u for the root u > 0 of ``u + weight u**power = size``, size > 0.
 
-    In log u the left side is convex and increasing. So Newton's method from a point on
-    the right of the root converges monotonically, for every power > 0.
+    The weight is >= 0. In log u the left side is convex and increasing. So Newton's
+    method from a point on the right of the root converges monotonically, for every
+    power > 0.
     """
     point = math.log(size)
     if weight == 0.0:
@@ -124,8 +131,9 @@ def shrink_coordinates(
     for i in range(dim):
         logs[i] = solve_log_root(size[i], weight, p - 1.0) if size[i] > 0.0 else -np.inf
         largest = max(largest, logs[i])
-    # The derivative of log u_i in the weight is -1 / (u_i^(2 - p) + weight (p - 1)). It
-    # is averaged with the shares of the powers u_i^p.
+    # The derivative of log u_i in the weight is -1 / (u_i^(2 - p) + weight (p - 1)).
+    # The derivative of log ||u||_p is their mean with weights u_i^p. The powers are
+    # taken relative to the largest one, so that they neither overflow nor all vanish.
     total, slope = 0.0, 0.0
     for i in range(dim):
         mass = math.exp(p * (logs[i] - largest))
@@ -143,9 +151,10 @@ def shrink_general(size: Array, radius: float, p: float, out: Array) -> None:
 
     The projection u satisfies ``u + s u**(p-1) = size`` with a multiplier s for which
     ``||u||_p = radius``. In units of the radius, s is at most the dual norm of
-    ``size``, and so at most its sum. Newton's method on the norm as a function of s
-    gives way to bisection unless the last step halved the error. ``size`` is
-    overwritten, and ``out`` is NaN if the iterations do not suffice.
+    ``size``, because s u**(p-1) <= size and the dual norm of u**(p-1) is 1. So s is at
+    most the sum of ``size``. Newton's method on the norm as a function of s gives way
+    to bisection unless the last step halved the error. ``size`` is overwritten, and
+    ``out`` is NaN if the iterations do not suffice.
     """
     dim = len(size)
     low, high = 0.0, 0.0
@@ -156,6 +165,8 @@ def shrink_general(size: Array, radius: float, p: float, out: Array) -> None:
     is_converged = False
     log_norm = np.nan
     for _ in range(MAX_STEPS):
+        # The last weight is evaluated, too, because the result is taken from ``out``,
+        # which is filled with log u here.
         log_norm, slope = shrink_coordinates(size, weight, p, out)
         if is_converged or abs(log_norm) <= SPACING:
             break
@@ -197,7 +208,7 @@ def shrink_to_norm(size: Array, radius: float, p: float, out: Array) -> None:
     elif np.isinf(p):
         for i in range(dim):
             out[i] = min(size[i], radius)
-    elif length > radius:
+    elif length > radius:  # not if the length is NaN
         shrink_general(size, radius, p, out)
 
 
@@ -205,7 +216,8 @@ def shrink_to_norm(size: Array, radius: float, p: float, out: Array) -> None:
 def pull_point_inside(body: Body, out: Array) -> None:
     """Move a point towards the center until it passes the test of membership.
 
-    It is outside by a few rounding errors, so the first steps usually suffice.
+    It is outside by a few rounding errors, so the first steps usually suffice. A pull
+    of 1 moves it to the center, which ends the loop in any case.
     """
     pull = SPACING
     while distance(out, body.center, body.p) > body.radius:
@@ -261,14 +273,14 @@ def fill_quadratic_ends(
 def differentiate_norm_along(
     theta: Array, direction: Array, t: float, center: Array, p: float
 ) -> float:
-    """Return a subgradient in t of ``||theta + t direction - center||_p``."""
+    """Return a subgradient in t of ``||theta + t direction - center||_p`` > 0."""
     length = norm_along(theta, direction, t, center, p)
     slope = 0.0
     for i in range(len(theta)):
         offset = (theta[i] + t * direction[i]) - center[i]
         size = abs(offset) / length
         if np.isinf(p):
-            if size == 1.0:  # a coordinate that attains the maximum
+            if size == 1.0:  # any coordinate that attains the maximum gives one
                 return float(math.copysign(1.0, offset) * direction[i])
         elif size > 0.0:
             slope += math.copysign(size ** (p - 1.0), offset) * direction[i]
@@ -290,6 +302,7 @@ def find_outer_end(
     for _ in range(MAX_STEPS):
         excess = norm_along(theta, direction, t, center, p) - radius
         slope = sign * differentiate_norm_along(theta, direction, t, center, p)
+        # The end is reached, or rounding errors hide where the norm increases.
         if not (excess > 0.0 and slope > 0.0):
             break
         step = min(excess / slope, abs(t))
@@ -332,7 +345,7 @@ def ball_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Write the ends of the chord for p other than 2."""
     center, radius, p = body.center, body.radius, body.p
     size = distance(direction, np.zeros(len(direction)), p)
-    if not distance(theta, center, p) + size < np.inf:
+    if not distance(theta, center, p) + size < np.inf:  # infinite or NaN
         return
     if size == 0.0:  # the point does not move
         out[0] = -np.inf
@@ -469,11 +482,14 @@ class Ball(Domain):
 
     @property
     def has_exact_test(self) -> bool:
-        """Whether the norm has no roots, or only one of a sum of squares."""
+        """Whether membership is decided without rounding, by `contains_exactly`.
+
+        That needs a norm, or a square of one, that has no roots.
+        """
         return self.p in (1.0, 2.0, math.inf)
 
     def contains_exactly(self, point: Sequence[Decimal]) -> bool:
-        """Compare the norm, or its square, with the radius."""
+        """Return whether a point of exact decimals is in the ball."""
         center = self.default_center(len(point)).tolist()
         sizes = [abs(x - Decimal(c)) for x, c in zip(point, center, strict=True)]
         radius = Decimal(self.radius)
@@ -513,6 +529,13 @@ class Ball(Domain):
             p=self.p,
         )
 
+    def exit_piece(self, dim: int) -> Piece:
+        """Return the function that finds where a path leaves the domain."""
+        self.check(dim)
+        norms: dict[float, Piece] = {1.0: l1_exit, 2.0: euclidean_exit}
+        norms[math.inf] = box_exit
+        return norms.get(self.p, convex_exit)
+
     def support(self, directions: Directions) -> Values:
         """Return the exact maxima ``<v, center> + radius ||v||_dual(p)``."""
         rows = as_rows(directions)
@@ -526,14 +549,18 @@ class Ball(Domain):
         return offset + self.radius * conversion(dim, self.p, p)
 
     def _gauge_rows(self, rows: Array) -> Array:
-        """Return a ratio of norms around 0, a root for p = 2, otherwise chords."""
+        """Return the gauge of every row, the least t >= 0 with the row in t times K.
+
+        It is a ratio of norms if the center c of the ball K is 0, and the root of a
+        quadratic for p = 2. Otherwise chords from the origin give it.
+        """
         if self.center is None or not self.center.any():
             return np.asarray(norm(rows, self.p) / self.radius)
         if self.p != 2.0:
             return super()._gauge_rows(rows)
-        # The gauge is the least t > 0 with ||theta - t c|| <= t R. In units of R this
-        # is depth t^2 + 2 cross t >= size with depth = 1 - ||c||^2. The root is written
-        # in the form whose terms do not cancel.
+        # ||theta - t c|| <= t R in units of R is depth t^2 + 2 cross t >= size with
+        # depth = 1 - ||c||^2. The root is written in the form whose terms do not
+        # cancel. If squares of a row overflow, it is inf/inf, which counts as inf.
         center = self.center / self.radius
         points = rows / self.radius
         depth = (1.0 - norm(center, 2.0)) * (1.0 + norm(center, 2.0))
@@ -545,6 +572,9 @@ class Ball(Domain):
         return np.where(size == 0.0, 0.0, np.where(np.isnan(value), np.inf, value))
 
     def _exact_width(self, dim: int) -> float | None:
-        """Return the radius times E ||g||_dual(p), wherever the center is."""
+        """Return the Gaussian width, the radius times E ||g||_dual(p).
+
+        It does not depend on the center, because E g = 0.
+        """
         size = mean_norm(dim, dual(self.p))
         return None if size is None else self.radius * size

@@ -12,7 +12,6 @@ as `Domain.lp_exponent` or `Domain.facets`, and not the class.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,14 +20,14 @@ from numba import types
 from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array, Values
+from dpsample.core.arrays import Array, Ints, Values
 from dpsample.core.frames import by_address, frame_type
-from dpsample.core.jit import Piece, f8, i8, kernel, matrix, vector
+from dpsample.core.jit import Piece, f8, i8, matrix, vector
 from dpsample.core.sparse import CSR, Directions, Rows, as_csr, is_sparse
 from dpsample.core.spec import Spec
 from dpsample.core.streams import seed_sequence, streams
 from dpsample.numerics.moments import LARGEST, mean_norm_power
-from dpsample.numerics.norms import conversion, norm
+from dpsample.numerics.norms import conversion
 
 
 def as_rows(directions: Directions, dim: int | None = None) -> Rows:
@@ -74,6 +73,23 @@ class Width(NamedTuple):
 
     value: float
     standard_error: float
+
+
+class Coordinates(NamedTuple):
+    """Free coordinates v of a domain's affine hull, theta = origin + basis v.
+
+    Examples
+    --------
+    >>> from dpsample.domains import Simplex
+    >>> coordinates = Simplex().coordinates(3)
+    >>> coordinates.basis.shape, coordinates.is_orthonormal
+    ((3, 2), True)
+    """
+
+    origin: Array  # (dim,)
+    basis: Array  # (dim, rank): independent columns
+    inverse: Array  # (rank, dim): left inverse of the basis
+    is_orthonormal: bool  # the inverse is the transpose of the basis
 
 
 def mean_length(dim: int) -> float:
@@ -155,9 +171,18 @@ class Body(NamedTuple):
     num_rows: int  # rows of a matrix, or number of equalities of a polytope
     num_columns: int  # columns of a matrix
     tolerance: float  # tolerance of equalities
+    root: Array  # (d, d) of an ellipsoid |root (theta - center)| <= 1, or (0, d)
+    # Addresses of C functions and bodies that an intersection or a user's domain calls.
+    addresses: Ints  # (any,)
 
 
-BODY = frame_type((vector, vector, vector, matrix, vector, f8, f8, i8, i8, f8), Body)
+BODY = frame_type(
+    (
+        *(vector, vector, vector, matrix, vector, f8, f8, i8, i8, f8, matrix),
+        types.int64[::1],
+    ),
+    Body,
+)
 # (body, theta, out): out[0] is 1 inside, 0 outside
 CONTAINS = types.void(BODY, vector, vector)
 # (body, theta, out): out is the Euclidean projection
@@ -180,6 +205,8 @@ def body_around(center: Array, **fields: Any) -> Body:
         num_rows=dim,
         num_columns=1,
         tolerance=0.0,
+        root=np.zeros((0, dim)),
+        addresses=np.zeros(0, dtype=np.int64),
     )._replace(**fields)
 
 
@@ -215,6 +242,8 @@ class Domain(Spec):
     """
 
     contains_piece: ClassVar[Piece]
+    # Whether bounds are known that records' losses need, so that `Problem` takes it.
+    has_public_bounds: ClassVar[bool] = True
     gauge_needs_origin: ClassVar[bool] = True
     width_draws: ClassVar[int] = 10_000
     is_whole_space: ClassVar[bool] = False
@@ -235,6 +264,19 @@ class Domain(Spec):
     def is_bounded(self) -> bool:
         """Whether the domain has a finite diameter."""
         return True
+
+    def exit_piece(self, dim: int) -> Piece:
+        """Return the compiled function of signature `domains.exits.EXIT`.
+
+        It finds where a path of a billiard leaves the domain. One that has facets only,
+        whose slacks are followed, finds no exit.
+        """
+        raise NotImplementedError
+
+    def half_widths(self, dim: int) -> Array:
+        """Return half of the width along each axis, shape (dim,)."""
+        eye = np.eye(dim)
+        return np.asarray(0.5 * (self.support(eye) + self.support(-eye)))
 
     @property
     def lp_exponent(self) -> float | None:
@@ -278,6 +320,11 @@ class Domain(Spec):
         False for the `Simplex`, which has samplers of its own.
         """
         return False
+
+    @property
+    def has_round_coordinates(self) -> bool:
+        """Whether `coordinates` are better for sampling than the domain's own."""
+        return self.has_equalities
 
     @property
     def has_exact_test(self) -> bool:
@@ -327,6 +374,23 @@ class Domain(Spec):
         """Return the domain of v, theta = c + N v with c and N as in `hull`."""
         self.check(dim)
         return self
+
+    def coordinates(self, dim: int) -> Coordinates:
+        """Return coordinates for sampling. By default they are those of `hull`."""
+        origin, basis = self.hull(dim)
+        return Coordinates(origin, basis, basis.T, is_orthonormal=True)
+
+    def in_coordinates(self, dim: int) -> "Domain":
+        """Return the domain of v, in the coordinates of `coordinates`."""
+        return self.in_hull_coordinates(dim)
+
+    def move_inside(self, points: Array) -> Array:
+        """Return points of shape (..., d) that rounding errors put outside, inside."""
+        moved = np.array(points, dtype=np.float64)
+        for point in moved.reshape(-1, moved.shape[-1]):  # views
+            if not self.contains(point):
+                point[:] = self.project(point)
+        return moved
 
     def facets(self, dim: int) -> tuple[Array, Array]:
         """Return rows a and bounds b of all inequalities <a, theta> <= b.
@@ -412,6 +476,14 @@ class Domain(Spec):
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Return an upper bound of ``||theta - center||_p`` on the domain."""
         raise NotImplementedError
+
+    def diameter(self, p: float, dim: int) -> float:
+        """Return an upper bound of the l_p distance of two points of the domain.
+
+        It is exact for balls, boxes and the simplex. For a polytope it is that of its
+        bounding box, which is exact for p = inf. It is infinite for unbounded domains.
+        """
+        return 2.0 * self.max_norm(p, self.default_center(dim), dim)
 
     def _check_center(self, p: float, center: ArrayLike, dim: int) -> Array:
         """Return the center as an array, after all arguments are checked."""
@@ -509,77 +581,3 @@ class Domain(Spec):
         """Return the width in closed form or by quadrature, or None."""
         del dim
         return None
-
-
-@kernel(counts_references=False)
-def whole_space_contains(body: Body, theta: Array, out: Array) -> None:
-    """Write 1 if every coordinate is finite, otherwise 0."""
-    inside = 1.0
-    for value in theta:
-        if not abs(value) < np.inf:
-            inside = 0.0
-    out[0] = inside
-
-
-@kernel(counts_references=False)
-def whole_space_project(body: Body, theta: Array, out: Array) -> None:
-    """Copy the point."""
-    for i in range(len(theta)):
-        out[i] = theta[i]
-
-
-@kernel(counts_references=False)
-def whole_space_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
-    """Write the whole line."""
-    out[0] = -np.inf
-    out[1] = np.inf
-
-
-@dataclass(frozen=True, eq=False)
-class WholeSpace(Domain):
-    """All vectors.
-
-    Examples
-    --------
-    >>> WholeSpace().is_bounded
-    False
-    """
-
-    name: ClassVar[str] = "whole_space"
-    is_whole_space: ClassVar[bool] = True
-    contains_piece: ClassVar[Piece] = staticmethod(whole_space_contains)
-    project_piece: ClassVar[Piece] = staticmethod(whole_space_project)
-    chord_piece: ClassVar[Piece] = staticmethod(whole_space_chord)
-
-    @property
-    def is_bounded(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def has_exact_test(self) -> bool:
-        """True."""
-        return True
-
-    def contains_exactly(self, point: Sequence[Decimal]) -> bool:
-        """Return True."""
-        del point
-        return True
-
-    def slacks(self, points: Array) -> Array:
-        """Return no columns, because the space has no boundary."""
-        return np.zeros((len(points), 0))
-
-    def support(self, directions: Directions) -> Values:
-        """Return infinity, except for the direction zero."""
-        size = norm(as_rows(directions), math.inf)
-        return np.where(size == 0.0, 0.0, np.inf)[()]
-
-    def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
-        """Return infinity."""
-        self._check_center(p, center, dim)
-        return math.inf
-
-    def _gauge_rows(self, rows: Array) -> Array:
-        """Return zeros, because every multiple of the space is the space."""
-        return np.zeros(len(rows))

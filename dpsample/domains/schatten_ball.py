@@ -17,6 +17,7 @@ from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
 from dpsample.domains.ball import MAX_STEPS, euclidean_chord, shrink_to_norm
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_length
+from dpsample.domains.exits import convex_exit, euclidean_exit
 from dpsample.numerics.norms import (
     conversion,
     distance,
@@ -265,6 +266,12 @@ class SchattenBall(Domain):
             num_rows=self.shape[0],
             num_columns=self.shape[1],
         )
+
+    def exit_piece(self, dim: int) -> Piece:
+        """Return the function that finds where a path leaves the domain."""
+        # A Schatten norm of vectors is the Euclidean norm.
+        is_round = self.is_euclidean_ball or self.norm_length(dim) == 1
+        return euclidean_exit if is_round else convex_exit
 
     def support(self, directions: Directions) -> Values:
         """Return the exact maxima, ``radius`` times the dual Schatten norm."""

@@ -12,6 +12,7 @@ from dpsample.core.sparse import Directions
 from dpsample.domains.ball import soft_threshold
 from dpsample.domains.box import SAFE
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_largest
+from dpsample.domains.exits import simplex_exit
 from dpsample.domains.polytope import Polytope
 from dpsample.numerics.norms import norm
 
@@ -136,6 +137,11 @@ class Simplex(Domain):
         sides = {"lower": np.zeros(dim), "upper": np.ones(dim)}
         return body_around(center, **sides, tolerance=1e-9)
 
+    def exit_piece(self, dim: int) -> Piece:
+        """Return the function that finds where a path leaves the domain."""
+        self.check(dim)
+        return simplex_exit
+
     def support(self, directions: Directions) -> Values:
         """Return the largest coordinate of each direction."""
         rows = as_rows(directions)
@@ -151,6 +157,11 @@ class Simplex(Domain):
         vertex = np.zeros(dim)
         vertex[np.argmin(middle)] = 1.0
         return float(norm(vertex - middle, p))
+
+    def diameter(self, p: float, dim: int) -> float:
+        """Return the exact distance of two vertices, 0 for a single point."""
+        self._check_center(p, np.zeros(dim), dim)
+        return 2.0 ** (1.0 / p) if dim > 1 else 0.0
 
     def _gauge_rows(self, rows: Array) -> Array:
         """Return the sum, or infinity where a coordinate is negative."""

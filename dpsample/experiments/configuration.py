@@ -4,10 +4,11 @@ The configuration is a dictionary of texts that determine the numbers of a study
 digest of its code, digests of its data, its seed, and the versions of libraries.
 Results of two runs are put into one store only if their configurations are equal.
 
-The code is the cell function and everything it uses: definitions in the study's file
-that it names, directly or indirectly, and the files of the same folder that the study
-imports. Comments and docstrings, titles, figures, bounds and the grid are not part of
-it.
+A study is a grid of *cells*, one for each choice of its parameters. The code is the
+cell function, which computes the numbers of a cell, and everything it uses: definitions
+in the study's file that it names, directly or indirectly, and the files of the same
+folder that the study imports. Comments and docstrings, titles, figures, bounds and the
+grid are not part of it.
 
 Data sets are loaded once per process, read-only. A loader may return memory-mapped
 arrays. Then all processes of one machine share the pages, and nothing is sent. The data
@@ -45,9 +46,11 @@ Configuration = dict[str, str]
 Loaders = Mapping[str, Callable[[], object]]
 # Modules of studies are imported under names that begin with this.
 PREFIX = "dpsample_studies_"
-# Data sets of this process and their digests, by package and name.
+# Data sets of this process and their digests, by `Bundle.package` and the data's name.
 _loaded: dict[tuple[str, str], tuple[object, str]] = {}
-_import_lock, _data_lock = threading.Lock(), threading.Lock()
+# Threads run cells of one study, so imports, and uses of `_loaded`, come one at a time.
+_import_lock = threading.Lock()
+_data_lock = threading.Lock()
 
 
 class Source(NamedTuple):
@@ -132,7 +135,11 @@ def _with_siblings(folder: Path, name: str, seen: dict[str, bool]) -> Iterator[S
 
 
 def _sibling_names(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of modules in relative imports."""
+    """Yield the names of modules in relative imports.
+
+    A dotted name, of a file in a subfolder, is rejected later, as there is no such file
+    in the folder.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level == 1:
             if node.module is None:
@@ -202,7 +209,10 @@ def configuration(source_bundle: Bundle, study: Study) -> Configuration:
 
 
 def declaration(source_bundle: Bundle, study: Study) -> Configuration:
-    """Return the part of the configuration that follows from the study's files."""
+    """Return the part of the configuration that follows from the study's files.
+
+    ``paired`` parameters belong to it because the seeds ignore them.
+    """
     return {
         "study": study.name,
         "seed": str(study.seed),
@@ -216,7 +226,7 @@ def differences(first: Configuration, second: Configuration) -> list[str]:
     return [n for n in {**first, **second} if first.get(n) != second.get(n)]
 
 
-def _sources() -> str:
+def _package_digest() -> str:
     """Return a digest of all files of the package, except the command line.
 
     The cache of compiled functions depends on fewer files. But a cell may call any
@@ -232,8 +242,9 @@ def _sources() -> str:
 
 @cache
 def _environment() -> tuple[tuple[str, str], ...]:
+    """Return the pairs of `environment`, which nobody can change in the cache."""
     return (
-        ("dpsample", f"{__version__} {_sources()}"),
+        ("dpsample", f"{__version__} {_package_digest()}"),
         ("python", ".".join(platform.python_version_tuple()[:2])),
         *((name, version(name)) for name in ("numpy", "scipy", "numba")),
         ("machine", platform.machine()),
@@ -291,6 +302,7 @@ def _reachable(tree: ast.Module) -> list[ast.AST]:
         defined = list(_bound_names(node))
         for name in defined:
             definitions.setdefault(name, []).append(node)
+        # A statement that defines nothing may change what others defined.
         if not defined and not _is_docstring(node):
             used.add(id(node))
             todo += _used_names(node)
@@ -301,12 +313,15 @@ def _reachable(tree: ast.Module) -> list[ast.AST]:
         if isinstance(part, ast.keyword) and part.arg in ("cell", "batch", "data")
     ]
     if not roots:
+        # Texts may change without an effect on results. They are removed in place,
+        # because the tree has no other use.
         for call in (p for n in definitions["study"] for p in ast.walk(n)):
             if isinstance(call, ast.Call):
                 texts = ("title", "question", "answer")
                 call.keywords = [k for k in call.keywords if k.arg not in texts]
         return list(tree.body)
     todo += [name for part in roots for name in _used_names(part)]
+    # Only the roots of the declaration itself belong to the code.
     seen = {"study"}
     while todo:
         name = todo.pop()
@@ -342,7 +357,10 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 def _without_docstrings(node: ast.AST) -> ast.AST:
-    """Remove the docstrings from a tree, in place, and return it."""
+    """Remove the docstrings from a tree, in place, and return it.
+
+    A body of a docstring only keeps it, because a body must not be empty.
+    """
     for part in ast.walk(node):
         if isinstance(part, ast.FunctionDef | ast.ClassDef):
             part.body = [n for n in part.body if not _is_docstring(n)] or part.body[:1]
@@ -350,25 +368,28 @@ def _without_docstrings(node: ast.AST) -> ast.AST:
 
 
 class StudyData(Mapping[str, Any]):
-    """Data sets by name, which are loaded at their first use."""
+    """Data sets by name, which are loaded at their first use.
+
+    They must have the ``digests`` of the run.
+    """
 
     def __init__(
         self, source_bundle: Bundle, study: Study, digests: Mapping[str, str]
     ) -> None:
         self._package, self._loaders = source_bundle.package, study.data
-        self._wanted = digests
+        self._digests = digests
 
     def __getitem__(self, name: str) -> Any:
         """Return a data set; a ValueError if it is not the one of the run."""
         check.one_of(tuple(self._loaders), data=name)
         value, digest = _load(self._package, name, self._loaders)
-        if digest != self._wanted[name]:
+        if digest != self._digests[name]:
             remedy = "Give every worker the same files and environment variables."
-            check.fail(f"data {name}", self._wanted[name], f"digest {digest}", remedy)
+            check.fail(f"data {name}", self._digests[name], f"digest {digest}", remedy)
         return value
 
     def __iter__(self) -> Iterator[str]:
-        """Names."""
+        """Iterate over the names."""
         return iter(self._loaders)
 
     def __len__(self) -> int:
@@ -390,6 +411,7 @@ def _load(package: str, name: str, loaders: Loaders) -> tuple[object, str]:
         if (package, name) not in _loaded:
             value = loaders[name]()
             _freeze(value)
+            # Memory-mapped arrays have the digest of equal arrays in memory.
             digest = import_extra("joblib", "studies").hash(value, coerce_mmap=True)
             _loaded[package, name] = value, digest
         return _loaded[package, name]

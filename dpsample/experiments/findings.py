@@ -7,6 +7,9 @@ interval covers the slope of the true means, whether or not these follow a power
 The largest distance of a point from the line, `misfit`, shows how far they do not. A
 verdict uses a wider interval, which holds for all fits of the study together.
 
+An *exclusion* is a set of cells in which a reference does not apply, with the reason.
+It is declared in the study. If that was done only after a run, the report says so.
+
 `results` reads the store of a study. `summary`, `exponents` and `markdown` write
 reports.
 """
@@ -35,7 +38,7 @@ from dpsample.experiments.study import (
     exponent_of,
     fixed_of,
 )
-from dpsample.experiments.study import ROUNDING as METRIC_ROUNDING
+from dpsample.experiments.study import ROUNDING as DEFAULT_TOLERANCE
 from dpsample.experiments.summaries import (
     FALSE_ALARM,
     Estimate,
@@ -48,15 +51,16 @@ from dpsample.experiments.summaries import (
 )
 from dpsample.experiments.tasks import Row
 
-# File next to the studies: the first commit of each exclusion.
+# File next to the studies. For each study it has a table from the reason of each
+# exclusion to the first commit that declares it.
 DECLARED = "declared.toml"
 
 
 class FittedSlope(NamedTuple):
-    """One fitted exponent. ``params`` are the parameters that are fixed."""
+    """One fitted exponent."""
 
-    slope: Slope
-    params: Params
+    slope: Slope  # declaration: metric ``y`` against parameter ``x``
+    params: Params  # the other parameters, which are fixed
     num_points: int
     value: float  # the slope
     interval: MeanInterval  # holds for this fit alone
@@ -74,16 +78,22 @@ class FittedSlope(NamedTuple):
         slack, low, high = self.slope.tolerance, *self.wide
         if math.isinf(low):  # the interval of one replicate has all values
             return "unknown: one replicate"
+        # Exact metrics have intervals without a width, so their slopes need an
+        # allowance for rounding errors.
         rounding = 1e-6
         if low - rounding <= self.expected <= high + rounding:
-            # An interval for an exponent of 0 is uninformative if wider than 0.25.
+            # The interval must be narrower than the exponent itself. Small exponents
+            # and 0 are compared with 1/4.
             effect = max(abs(self.expected), 0.25)
             return "uninformative" if high - low > effect else "agrees"
         if abs(self.value - self.expected) <= slack:
             return f"agrees within {slack:g}"
-        # A bound that falls more slowly than the means is not contradicted.
+        # An upper bound c x^expected remains above means that fall faster, or grow more
+        # slowly, so a smaller slope does not contradict it.
         if self.value < self.expected and not self.slope.is_exact:
             return "smaller than the bound's"
+        # The interval alone and the tolerance alone do not reach the exponent, but both
+        # together do.
         if low - slack <= self.expected <= high + slack:
             return "touches"
         return "differs" if self.slope.is_exact else "larger than the bound's"
@@ -131,7 +141,10 @@ def _fit(
     *,
     is_paired: bool,
 ) -> FittedSlope:
-    """Fit a line to the log means; ``levels`` are the two confidences."""
+    """Fit a line to the log means.
+
+    ``levels`` are the confidences of the fit alone and of all fits together.
+    """
     # The slope is a weighted sum of the log means, with weights that sum to 0.
     x = np.log([float(point.params[slope.x]) for point in points])
     means = np.array([point.mean for point in points])
@@ -176,12 +189,16 @@ def _paired_interval(
     have different replicates, their errors are added up, which is the worst case.
     """
     number = min(len(point.values) for point in points)
-    if len({point.replicates for point in points}) == 1 < number:
+    are_shared = len({point.replicates for point in points}) == 1
+    if are_shared and number > 1:
+        # The sum of these over the points is the slope of each replicate, up to a
+        # constant.
         shares = [w * p.values / p.mean for w, p in zip(weights, points, strict=True)]
         error = float(np.sum(shares, axis=0).std(ddof=1)) / math.sqrt(number)
     else:
         errors = [point.standard_error / point.mean for point in points]
         error = float(np.abs(weights) @ errors)
+    # The error is NaN for one replicate, and `student` returns the whole line.
     return student(value, error, max(number - 1, 1), confidence)
 
 
@@ -193,7 +210,7 @@ class Results:
     quick: bool
     rows: Sequence[Row]
     runs: Sequence[StoredRun]
-    lines: Sequence[TheoryComparison]
+    lines: Sequence[TheoryComparison]  # one or more for each metric of each cell
     fits: Sequence[FittedSlope]
     changed: Sequence[str]  # parts of the configuration that differ from the runs'
     declared_in: Mapping[str, str]  # first commit of the reason of each exclusion
@@ -220,6 +237,7 @@ class Results:
 
     @cached_property
     def _wanted(self) -> dict[str, int]:
+        """Declared number of replicates, by cell."""
         cells = self.study.cells(quick=self.quick)
         number = partial(self.study.replicates_of, quick=self.quick)
         return {cell.key: number(cell) for cell in cells}
@@ -238,6 +256,7 @@ class Results:
         ]
         if not cells:
             check.fail("cell of an answer", "declared", text_of(params))
+        # A set, because an estimate has one line for each of its references.
         means = {
             line.estimate.mean
             for line in self.lines
@@ -277,7 +296,8 @@ def results(bundle: Bundle, output: Path, *, quick: bool = False) -> Results:
 
 def _declared_in(bundle: Bundle) -> dict[str, str]:
     """Read the commits of the study's exclusions from the file next to it."""
-    path = Path(bundle.sources[-1].path).with_name(DECLARED)
+    study_file = bundle.sources[-1]  # after the files that it imports
+    path = Path(study_file.path).with_name(DECLARED)
     if not path.is_file():
         return {}
     try:
@@ -297,7 +317,10 @@ def _reasons(
     *,
     quick: bool,
 ) -> dict[str, dict[str, str]]:
-    """Return reasons by cell and metric, marked if a run did not declare them."""
+    """Return reasons by cell and metric, marked if a run did not declare them.
+
+    ``sources`` has the numbers of the runs that computed rows, by cell.
+    """
     reasons_by_cell = declared_reasons(study, quick=quick)
     for key, reasons in reasons_by_cell.items():
         sources_of_cell = [run for run in runs if run.number in sources.get(key, ())]
@@ -337,8 +360,9 @@ def table(lines: Sequence[TheoryComparison]) -> list[TableRow]:
                 "" if math.isnan(line.baseline) else line.baseline,
                 reference,
                 line.value if reference else "",
+                # The default is not shown. `markdown` states it above the table.
                 estimate.metric.tolerance
-                if estimate.metric.tolerance > METRIC_ROUNDING
+                if estimate.metric.tolerance > DEFAULT_TOLERANCE
                 else "",
                 line.verdict,
                 line.reason,
@@ -411,7 +435,10 @@ def summary(outcome: Results) -> list[str]:
 
 
 def _partial(outcome: Results) -> Iterator[str]:
-    """Yield a line for each mean for which some replicates left out the metric."""
+    """Yield a line for each mean of fewer replicates than its cell has.
+
+    In the other replicates the cell function left out the metric.
+    """
     expected_counts = outcome._wanted
     numbers = Counter(
         r.key for r in outcome.rows if r.replicate < expected_counts.get(r.key, 0)
@@ -455,6 +482,7 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
     command = f"dpsample study run {study.name} --report" + " --quick" * outcome.quick
     yield f"\nRegenerated by `{command}`."
     if outcome.runs:
+        # All runs in a store have the same configuration.
         configuration = json.dumps(outcome.runs[0].configuration)
         seconds = sum(row.seconds for row in outcome.rows)
         yield f"\nCells took {seconds:.4g} s of work. Configuration: `{configuration}`."
@@ -493,8 +521,8 @@ def exclusions(outcome: Results) -> Iterator[TableRow]:
 def _together(number: int, name: str) -> str:
     """Return a sentence on the probability of false alarms in a whole study."""
     level = f"{100.0 * FALSE_ALARM:g} %"
-    true = f"A true one of the {number} {name} is called false with at most {level}"
-    return f"{true}, where means are normal: skewed values need many replicates."
+    claim = f"A true one of the {number} {name} is called false with at most {level}"
+    return f"{claim}, where means are normal: skewed values need many replicates."
 
 
 def grid(rows: Iterable[Sequence[object]]) -> Iterator[str]:

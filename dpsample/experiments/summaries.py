@@ -1,5 +1,10 @@
 """Means of a study with their intervals, and their comparison with theory.
 
+Each metric of a cell has a mean over replicates, and may have references: an upper
+bound, a lower bound or an expected value by theory, or an upper bound that a paper
+states without a proof ("printed bound"). A reference may itself be another metric of
+the same cell, which is then called measured.
+
 A mean is below its bound if its whole interval is. It contradicts the bound if a wider
 interval does, which holds for all comparisons of the study together. Their joint
 probability is 99% if means are normal, so that none of hundreds of true theorems looks
@@ -24,7 +29,9 @@ from dpsample.experiments.study import Cell, Metric, Params, Reference, Study, k
 from dpsample.experiments.tasks import Row
 
 Bounded = Literal["below", "above", "agrees", "differs", "touches"]
+# Verdicts of comparisons that show nothing.
 Idle = Literal["inapplicable", "no bound", "vacuous", "uninformative"]
+# The last two say that a printed bound holds, or that a mean is above it.
 Verdict = Bounded | Idle | Literal["as printed", "beyond print"]
 # Probability that any true statement of a study is called false, if means are normal.
 FALSE_ALARM = 0.01
@@ -56,12 +63,12 @@ class Estimate(NamedTuple):
     """Mean of one metric in one cell, with its interval."""
 
     params: Mapping[str, Any]
-    key: str
+    key: str  # key of the cell, see `key_of`
     metric: Metric
     values: Array  # (replicates,)
     interval: MeanInterval
     confidence: float  # probability with which the interval holds
-    replicates: tuple[int, ...]
+    replicates: tuple[int, ...]  # the number of the replicate of each value
 
     @property
     def mean(self) -> float:
@@ -70,7 +77,11 @@ class Estimate(NamedTuple):
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the mean; 0 for an exact number, NaN for one replicate."""
+        """Standard error of the mean; NaN for one replicate.
+
+        It is 0 for an exact number, and for an infinite mean, whose interval is only
+        itself.
+        """
         if self.metric.kind == "exact" or not math.isfinite(self.mean):
             return 0.0
         if len(self.values) == 1:
@@ -83,11 +94,11 @@ class TheoryComparison:
     """A mean and a reference with which it is compared, if there is any."""
 
     estimate: Estimate
-    reference: str = ""
-    value: float = math.nan
-    baseline: float = math.nan
+    reference: str = ""  # kind of the reference, such as "upper bound"
+    value: float = math.nan  # value of the reference
+    baseline: float = math.nan  # value of the best answer that reads no record
     verdict: Verdict | Literal[""] = ""
-    reason: str = ""
+    reason: str = ""  # why the reference does not apply, empty if it does
 
     @property
     def is_refuted(self) -> bool:
@@ -104,6 +115,7 @@ def interval(metric: Metric, values: Array, confidence: float) -> MeanInterval:
     if not math.isfinite(mean):
         return MeanInterval(mean, mean)
     if metric.kind == "exact":
+        # An exact number is the same in all replicates up to rounding errors.
         spread = float(np.ptp(values))
         if spread > metric.tolerance * float(np.abs(values).max()):
             check.fail(metric.name, "the same in all replicates", f"spread {spread:g}")
@@ -173,7 +185,8 @@ def evaluate_reference(
 ) -> float:
     """Return the value of a reference in a cell.
 
-    It may be NaN only if there is a ``reason`` why the reference does not apply.
+    ``word`` is the kind of the reference. The value may be NaN only if there is a
+    ``reason`` why the reference does not apply.
     """
     value = float(reference(params) if callable(reference) else reference)
     if math.isnan(value) and not reason:
@@ -183,28 +196,36 @@ def evaluate_reference(
 
 
 def evaluate(metrics: Sequence[Metric], cell: Cell, reasons: Mapping[str, str]) -> None:
-    """Evaluate the references of a cell to find errors, except measured ones."""
+    """Evaluate the references of a cell to find errors, except measured ones.
+
+    ``reasons`` has the reasons why references do not apply, by metric.
+    """
     for metric in metrics:
         for word, reference in metric.stated.items():
-            if not isinstance(reference, str):
+            if not isinstance(reference, str):  # not the name of another metric
                 reason = reasons.get(metric.name, "")
                 evaluate_reference(metric, word, reference, cell.params, reason=reason)
 
 
 def joint_confidence(number: int) -> float:
-    """Return the confidence of each of several intervals that hold together."""
+    """Return the confidence of each of several intervals that hold together.
+
+    Each has an equal share of the error `FALSE_ALARM` (Bonferroni's correction).
+    """
     return 1.0 - FALSE_ALARM / max(number, 1)
 
 
 def comparisons(
     measured: Sequence[Estimate], inapplicable: Mapping[str, Mapping[str, str]]
 ) -> list[TheoryComparison]:
-    """Compare every estimate with each of its references, in the same order.
+    """Compare every estimate with each of its references, in the order of estimates.
 
-    ``inapplicable`` has the reasons why references do not apply, by cell and metric.
+    An estimate without references has one line without a verdict. ``inapplicable`` has
+    the reasons why references do not apply, by cell and metric.
     """
     by_name = {(e.key, e.metric.name): e for e in measured}
-    # Comparisons that are marked as inapplicable do not share the level.
+    # Only comparisons that can contradict theory share the level. Those that are marked
+    # as inapplicable do not, nor do baselines, which `references` leaves out.
     number = sum(
         (e.metric.name not in inapplicable.get(e.key, {})) * len(e.metric.references)
         for e in measured
@@ -225,7 +246,9 @@ def comparisons(
                 metric, word, stated_value, estimate.params, reason=reason
             )
         baseline = values.pop("baseline", math.nan)
-        if values.get("printed bound") == math.inf:  # the paper states none
+        # Infinity stands for no statement of the paper about this cell. A proved bound
+        # that is infinite remains, because it is a result: "no bound".
+        if values.get("printed bound") == math.inf:
             del values["printed bound"]
         if not values:
             lines.append(TheoryComparison(estimate=estimate, baseline=baseline))
@@ -240,7 +263,8 @@ def comparisons(
                         estimate, other, estimate.confidence
                     )
                     joint_interval = _difference_interval(estimate, other, confidence)
-                # Allowance for the rounding of computed numbers.
+                # Allowance for the rounding of computed numbers. An infinite reference
+                # has none, because inf - inf is NaN.
                 slack = metric.tolerance * abs(value)
                 slack = slack if math.isfinite(value) else 0.0
                 verdict = _verdict(interval_alone, joint_interval, word, value, slack)
@@ -265,9 +289,10 @@ def _difference_interval(
 ) -> MeanInterval:
     """Return the interval of a mean that is compared with another measured mean.
 
-    If both have the same replicates, it is the interval of their differences, around
-    the other mean. Otherwise both errors are added up. The same holds for rates, whose
-    differences may all be equal by chance.
+    If both have the same replicates, it is the interval of the mean difference, moved
+    by the other mean. Otherwise both errors are added up. They are also added up for
+    rates: all differences of few replicates may be equal by chance, and then Student's
+    interval has no width.
     """
     low, high = interval(estimate.metric, estimate.values, confidence)
     if not (math.isfinite(estimate.mean) and math.isfinite(other.mean)):
@@ -289,7 +314,8 @@ def _verdict(
     """Return the verdict on a reference.
 
     A bound holds if the interval of this mean ``alone`` does not exceed it. It is
-    broken only if the ``joint`` interval, which is wider, is beyond it.
+    broken only if the ``joint`` interval, which is wider, is beyond it. The interval of
+    a single replicate is the whole line, so it can only touch.
     """
     if word == "expected":
         is_inside = joint.low - slack <= value <= joint.high + slack
@@ -313,10 +339,11 @@ def _qualify_verdict(
         return verdict
     if value == (-math.inf if word == "lower bound" else math.inf):
         return "no bound"
-    if is_above and value >= baseline:
+    if is_above and value >= baseline:  # false without a baseline, which is NaN
         return "vacuous"
     low, high = alone
     is_open = verdict in ("touches", "agrees")
+    # A reference of 0 has no size with which the width could be compared.
     if is_open and value != 0.0 and high - low > abs(value):
         return "uninformative"
     return verdict

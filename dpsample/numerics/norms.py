@@ -3,13 +3,14 @@ r"""Vector and Schatten norms, their duals, the constants between them, and regu
 ``||v||_p = (sum |v_i|^p)^(1/p)`` for p in [1, inf]. A Schatten norm is the same norm of
 the singular values. Largest magnitudes are factored out, so that no power overflows.
 
-**Regularity** measures how smooth a norm is after a small change of norm. A norm is
+**Regularity** measures how close a norm is to one whose square is smooth. A norm is
 kappa-regular if another one, ||.||_+, satisfies for all x, y
 
     ||x + y||_+^2 <= ||x||_+^2 + <grad ||x||_+^2, y> + kappa_+ ||y||_+^2,
     ||x||^2 <= ||x||_+^2 <= (kappa/kappa_+) ||x||^2
 
-(Juditsky and Nemirovski, 2008). For l_q take a multiple of l_r, r >= 2.
+(Juditsky and Nemirovski, 2008). For the norm l_q, ||.||_+ is a multiple of l_r with r
+>= 2.
 
 Smoothness. On a line that misses the origin, f(t) = ||x + t y||_r^2/2 = S^{2/r}/2 with
 S = sum |x_i + t y_i|^r is twice differentiable, and since 2/r <= 1 and by Hölder
@@ -32,10 +33,12 @@ from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import kernel
 from dpsample.core.sparse import CSR, Directions, as_csr, is_sparse
 
-# Sums of squares in this range have neither lost small terms nor overflowed.
+# Sums of squares in this range have neither lost small terms nor overflowed. Doubles
+# are from 1e-308 to 1e308, so a term that underflowed is below 1e-18 of the sum.
 TINY_SQUARE = 1e-290
 HUGE_SQUARE = 1e290
-# Jacobi's method rotates pairs of rows whose cosine is above this number.
+# Jacobi's method rotates pairs of rows whose cosine is above this number, eight times
+# the rounding error of 1. Smaller cosines may be rounding errors.
 ORTHOGONAL = 2.0**-50
 # Maximum number of rounds over all pairs. Convergence is quadratic, so ten are usual.
 MAX_SWEEPS = 60
@@ -87,6 +90,7 @@ def norm(v: Directions, p: float, axis: int = -1) -> Values:
     if is_sparse(v):
         return _sparse_row_norms(as_csr("rows", v), p)
     values = np.asarray(v, dtype=np.float64)
+    # The most frequent case has a kernel, which needs no temporary arrays.
     if p in (2.0, math.inf) and values.ndim == 2 and axis in (-1, 1):
         lengths = np.empty(len(values))
         fill_row_norms(np.ascontiguousarray(values), p == 2.0, lengths)
@@ -97,10 +101,11 @@ def norm(v: Directions, p: float, axis: int = -1) -> Values:
         return total
     largest = size.max(axis=axis, keepdims=True, initial=0.0)
     if not math.isinf(p):
+        # Zero, infinity and NaN are no divisors, and the result is what they are.
         unit = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
         power = ((size / unit) ** p).sum(axis=axis, keepdims=True)
         largest = unit * power ** (1.0 / p)
-    return np.asarray(largest).squeeze(axis=axis)[()]
+    return np.asarray(largest).squeeze(axis=axis)[()]  # a number if there is no axis
 
 
 @kernel(counts_references=False)
@@ -121,6 +126,7 @@ def fill_row_norms(rows: Array, is_euclidean: bool, out: Array) -> None:
 
 
 def _sparse_row_norms(rows: CSR, p: float) -> Array:
+    """Return the norms of the rows of a matrix, which `as_csr` has found finite."""
     size = abs(rows)
     if p == 1.0:
         return np.asarray(size.sum(axis=1), dtype=np.float64).reshape(-1)
@@ -155,7 +161,8 @@ def norm_along(x: Array, direction: Array, t: float, center: Array, p: float) ->
     dim = len(x)
     total, largest = 0.0, 0.0
     for i in range(dim):
-        # In an interpreted kernel NumPy's floats would warn when they overflow.
+        # In an interpreted kernel NumPy's floats would warn when they overflow, so they
+        # are converted to Python's.
         size = abs((float(x[i]) + t * float(direction[i])) - float(center[i]))
         if size != size:
             return np.nan
@@ -183,7 +190,8 @@ def distance(x: Array, center: Array, p: float) -> float:
 def lp_normal(offset: Array, p: float, normal: Array) -> float:
     """Return the norm of a vector, and fill ``normal`` with a subgradient.
 
-    The dual norm of the subgradient is 1.
+    The dual norm of the subgradient is 1. At 0 every vector of dual norm 1 is one, and
+    all entries are equal. For p = inf, powers of shares below 1 are 0.
     """
     largest, total = 0.0, 0.0
     for j in range(len(offset)):
@@ -226,8 +234,10 @@ def orthogonalize(rows: Array, rotations: Array) -> None:
                     square_j += rows[j, k] * rows[j, k]
                     product += rows[i, k] * rows[j, k]
                 low, high = min(square_i, square_j), max(square_i, square_j)
+                # These are squares. A row that is shorter than ORTHOGONAL times another
+                # one stands for a singular value that is 0 up to rounding.
                 if low <= ORTHOGONAL**2 * high:
-                    continue  # a singular value that is 0 up to rounding
+                    continue
                 if abs(product) > ORTHOGONAL * math.sqrt(square_i * square_j):
                     # The tangent t solves t^2 + 2 half t = 1. The smaller root is the
                     # smaller angle, and this form of it does not cancel.
@@ -243,7 +253,10 @@ def orthogonalize(rows: Array, rotations: Array) -> None:
 
 @kernel(counts_references=False)
 def reset_rotations(short: int, workspace: Array) -> None:
-    """Prepare the workspace of `schatten_normal` for a first matrix."""
+    """Write the identity to the workspace of `schatten_normal`, for a first matrix.
+
+    ``short`` is the smaller side of the matrix.
+    """
     for k in range(short * short):
         workspace[k] = 1.0 if k % (short + 1) == 0 else 0.0
 
@@ -260,8 +273,9 @@ def schatten_normal(
     """Return the Schatten norm of a matrix, and fill ``normal`` with a subgradient.
 
     The dual norm of the subgradient is 1. The matrix is flattened row by row. The
-    workspace has three times its size plus 1. It begins with the rotations that made an
-    earlier matrix orthogonal, because a matrix nearby needs few more.
+    workspace begins with the rotations that made an earlier matrix orthogonal, because
+    a matrix nearby needs few more. It has three times the matrix's size plus 1, which
+    holds the rotations (short, short), rows (short, long), and two vectors (short,).
     """
     # The rows that are made orthogonal are those of the matrix or of its transpose,
     # whichever are fewer. Entry k of row j is flat[k * column_stride + j * row_stride].
@@ -275,6 +289,7 @@ def schatten_normal(
     weights = workspace[square + short * (long + 1) : square + short * (long + 2)]
     for j in range(len(flat)):
         largest = max(largest, abs(flat[j]))
+    # Entries are scaled to at most 1, unless the factor itself might overflow.
     scale = 1.0 / largest if 1.0 / HUGE_SQUARE < largest else 1.0
     for i in range(short):
         for k in range(long):
@@ -310,6 +325,7 @@ def thin_svd(
     flat: Array, num_rows: int, num_columns: int
 ) -> tuple[Array, Array, Array]:
     """Return the singular value decomposition of a finite row-major matrix."""
+    # The thin one: False is NumPy's ``full_matrices``.
     return np.linalg.svd(flat.reshape((num_rows, num_columns)), False)
 
 
@@ -391,7 +407,7 @@ def regularity(
     q = dual(p)
     check.integer(1, dim=dim)
     exponent = smooth_exponent(q, dim, r)
-    scale = conversion(dim, exponent, max(q, 1.0))
+    scale = conversion(dim, exponent, q)
     equivalence = scale * conversion(dim, q, exponent)
     kappa = (exponent - 1.0) * equivalence**2
     return Regularity(dim, q, exponent, scale, equivalence, kappa)

@@ -230,8 +230,7 @@ def fit(target: GibbsTarget) -> GaussianFit:
     domain = target.domain
     if gaussian.share_inside < 0.5 and domain.is_bounded:
         # Add the inverse variances of a ball of the domain's widths.
-        eye = np.eye(target.dim)
-        widths = 0.5 * (domain.support(eye) + domain.support(-eye))
+        widths = domain.half_widths(target.dim)
         inverse = (target.dim + 2.0) / np.maximum(widths, 1e-12) ** 2
         extra = form_in_basis(np.diag(inverse), basis)
         gaussian = _from_precision(target, basis, center, precision + extra)
@@ -371,31 +370,31 @@ def differenced_derivatives(
     else:
         root = np.array(np.linalg.cholesky(covariance))
     moves = np.ascontiguousarray(times_basis(basis, root).T)
-    # Moves that would leave the domain are shortened.
-    for i, move in enumerate(moves.copy()):
-        low, high = target.domain.chord(theta, move)
-        share = max(min(1.0, 0.9 * high, -0.9 * low), 1e-12)
-        moves[i] *= share
-        root[:, i] *= share
-    above, below = theta + moves, theta - moves
+    # Shares of the moves to both sides that stay in the domain.
+    chords = np.array([target.domain.chord(theta, move) for move in moves])
+    ahead = np.clip(0.9 * chords[:, 1:], 1e-12, 1.0)
+    behind = np.clip(-0.9 * chords[:, :1], 1e-12, 1.0)
+    above, below = theta + ahead * moves, theta - behind * moves
+    widths = ahead + behind
     if len(moves) * target.gradient_work > MAX_HESSIAN_WORK:
         center = energies(target, theta[None])[0]
-        heights, depths = energies(target, above), energies(target, below)
-        slope = 0.5 * (heights - depths)
-        hessian = np.diag(heights + depths - 2.0 * center)
+        rises = (energies(target, above) - center) / ahead[:, 0]
+        falls = (center - energies(target, below)) / behind[:, 0]
+        slope = 0.5 * (rises + falls)
+        hessian = np.diag(2.0 * (rises - falls) / widths[:, 0])
     else:
         rising, falling = slopes(target, above), slopes(target, below)
         slope = 0.5 * ((rising + falling) * moves).sum(axis=1)
-        hessian = 0.5 * (rising - falling) @ moves.T
+        hessian = (rising - falling) @ moves.T / widths
         hessian = 0.5 * (hessian + hessian.T)
     # The floor and the absolute values make a precision of any curvatures. At a kink in
     # the center, or between modes, they may have the wrong sign.
     values, vectors = np.linalg.eigh(np.where(np.isfinite(hessian), hessian, 0.0))
     values = np.maximum(np.abs(values), 1e-4)
-    inverse = np.linalg.inv(root)
+    inverse: Array = np.asarray(np.linalg.inv(root), dtype=np.float64)
     precision = inverse.T @ ((vectors * values) @ vectors.T) @ inverse
-    slope = np.where(np.isfinite(slope), slope, 0.0)
-    return inverse.T @ slope, 0.5 * (precision + precision.T)
+    finite = np.where(np.isfinite(slope), slope, 0.0)
+    return np.asarray(inverse.T @ finite), 0.5 * (precision + precision.T)
 
 
 def regularizer_hessian(target: GibbsTarget, theta: Array) -> Array:

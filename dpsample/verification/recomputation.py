@@ -2,11 +2,13 @@
 
 `recompute` calibrates the mechanism again, or accounts for its event again, and
 compares each number with the stated one. An *event* describes a release, such as
-Gaussian noise with some gdp, so that accounting can compute epsilon and delta from it.
-Then it checks the inequalities of the privacy
-proof on the stated numbers themselves, because these are the numbers on which the
-guarantee rests. A certificate that fails raises a ValueError with the name of the
-field.
+Gaussian noise, so that accounting can compute epsilon and delta from it. Then
+`recompute` checks the inequalities of the privacy proof on the stated numbers
+themselves, because these are the numbers on which the guarantee rests. A certificate
+that fails raises a ValueError with the name of the field.
+
+The number gdp is a distance of two unit Gaussians. The outputs for neighboring data
+sets are at least as hard to distinguish as these (Gaussian differential privacy).
 
 Stated and recomputed numbers may differ by rounding, as certificates are made on other
 machines. Inequalities must hold on the stated numbers. They are checked with a margin
@@ -53,9 +55,9 @@ from dpsample.privacy.curves.gaussian import gaussian_delta
 # Relative tolerance of recomputed numbers. Platforms differ in the last digits of
 # logarithms and linear programs.
 TOLERANCE = 1e-9
-# Relative amount by which the smaller side of an inequality is increased. It is larger
-# than the rounding errors of the few operations on both sides. The privacy curve is
-# rounded up on its own.
+# Relative amount by which the side that must be smaller is increased before both are
+# compared. It is larger than the rounding errors of the few operations on both sides.
+# The privacy curve is rounded up on its own.
 ROUNDING = 8.0 * 2.0**-53
 
 
@@ -107,18 +109,21 @@ def _account_again(c: EventCertificate) -> list[Check]:
         )
     ]
     # A published calibration may exceed the budget. epsilon_proved states by how much.
+    # An exact one may by SLACK, because losses are composed on a grid.
     if c.calibration == "exact":
         limit = c.budget.epsilon * (1.0 + SLACK)
         checks.append(check_at_most("epsilon_proved<=epsilon", c.epsilon_proved, limit))
     relation = c.budget.relation
     if _has_formula(c) and c.event is not None:
         delta = delta_of(c.event, epsilon=c.epsilon_proved, relation=relation)
-        # `delta_of` is rounded up by more than twice this amount, so the true delta is
-        # within the budget although the computed one may exceed it.
+        # `delta_of` is rounded up by more than twice the amount 4 ROUNDING. So the true
+        # delta is within the budget even if the computed one exceeds it by so much.
         limit = c.budget.delta * (1.0 + 4.0 * ROUNDING)
         checks.append(check_at_most("delta(epsilon;event)<=delta", delta, limit))
     accounted = theorems_used(c.event, epsilon=c.epsilon_proved, relation=relation)
     _compare_identifiers("theorems", (*c.registered.theorems, *accounted), c.theorems)
+    # Nothing but the list itself states whether records were clipped, or whether the
+    # fit may be one of a search. All other assumptions follow from kind and facts.
     clipped = "RECORDS.CLIPPED" in c.assumptions
     expected = event_certificate.assumptions_of(c.kind, c.facts, clip_rows=clipped)
     _compare_identifiers(
@@ -130,8 +135,9 @@ def _account_again(c: EventCertificate) -> list[Check]:
 def _has_formula(c: EventCertificate) -> bool:
     """Return whether delta has a formula, so that machines agree up to rounding.
 
-    Other events are composed on a grid of losses, whose result depends on the machine
-    by more than rounding errors.
+    The formulas are those of single parts. Other events are composed on a grid of
+    losses, whose result depends on the machine by more than rounding errors. Accounting
+    ends at `LARGEST_EPSILON`, so there is no formula beyond it.
     """
     if c.event is None or not c.epsilon_proved <= LARGEST_EPSILON:
         return False
@@ -142,8 +148,11 @@ def _has_formula(c: EventCertificate) -> bool:
 
 def _recalibrate(stated: Certificate) -> ExponentialMechanism:
     """Calibrate the mechanism again from the inputs of its certificate."""
-    names = ("p", "risk", "calibration", "sampler_share", "strong_convexity")
-    inputs = {name: getattr(stated, name) for name in (*names, "confidence")}
+    names = (
+        *("p", "risk", "calibration", "sampler_share", "strong_convexity"),
+        "confidence",
+    )
+    inputs = {name: getattr(stated, name) for name in names}
     return calibrate(stated.facts, stated.budget, **inputs)
 
 
@@ -183,8 +192,11 @@ def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Ch
     """
     # The larger sensitivity, in case the stated one was rounded down.
     diff = max(c.diff_lipschitz, recalibrated.diff_lipschitz)
-    # `calibrate` increases gdp by MARGIN. Half of it is left here for rounding errors.
+    # `calibrate` leaves the relative difference MARGIN between both sides of the first
+    # inequality. Half of it is used up here, and half remains for rounding errors.
     distance = diff / c.facts.num_records * (1.0 + 0.5 * MARGIN)
+    # Both neighbors share the strong convexity k mu times ``curvature_kept``, which is
+    # 1 unless a record takes its part of the regularizer with it.
     distance *= math.sqrt(c.k / (c.mu * c.curvature_kept))
     curve = gaussian_delta(c.epsilon_proved, c.gdp)
     checks = [
@@ -203,8 +215,8 @@ def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Ch
                 "(1+e^epsilon)*gamma<=delta-delta_0", sampler_delta, spare_delta
             ),
         ]
-    # Both numbers are stated, so they have no error. The factor cancels the margin of
-    # `check_at_most`.
+    # An exact draw has no gamma. Both numbers are stated, so they have no error, and
+    # the factor cancels the margin of `check_at_most`.
     limit = c.budget.delta * (1.0 + ROUNDING)
     return [*checks, check_at_most("delta_0<=delta", c.delta_exact, limit)]
 

@@ -10,7 +10,8 @@ import pytest
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
 from dpsample.core.pauses import PAUSED
-from dpsample.samplers.adaptive import billiard, exits, mass_matrix
+from dpsample.domains import exits
+from dpsample.samplers.adaptive import billiard, mass_matrix
 from dpsample.samplers.chain import COUNT, PreparedChain
 from dpsample.samplers.errors import OK
 from tests.support import sampler_mutants as mutants

@@ -7,8 +7,10 @@ tau = inf {t : X_t = Y_{t-L}},
     TV(X_t, X_{t+KL}) <= sum_{j<=K} P(tau > t + jL),
     TV(X_t, pi) <= E max(0, ceil((tau - L - t) / L)),
 
-the second if tau has a geometric tail (arXiv:1905.09971, Theorem 2.5). A bound is shown
-with its upper confidence limit, and with a reminder that it does not prove privacy.
+with j from 1 to any K, and the target pi. The second holds if tau has a geometric tail
+(arXiv:1905.09971, Theorem 2.5). The number in the expectation is called the *count* of
+a pair: the number of j >= 1 with tau > t + jL. A bound is shown with its upper
+confidence limit, and with a reminder that it does not prove privacy.
 """
 
 from collections.abc import Callable
@@ -51,7 +53,10 @@ OnRows = Callable[[int, Array, Array], None]
 def prepare_pair(
     sampler: SamplerLike, target: Gibbs, rng: np.random.Generator
 ) -> tuple[PreparedChain | PreparedProximal, Pair | ProximalPair, str]:
-    """Return the prepared chain, its coupled kernel, and a text for the sampler."""
+    """Return the prepared chain, its coupled kernel, and a text for the sampler.
+
+    The text is the ``repr`` of a sampler. A prepared chain has only its sampler's name.
+    """
     prepared = sampler
     if isinstance(sampler, Sampler):
         prepared = sampler.prepare(target, rng)
@@ -87,7 +92,7 @@ class Coupled:
     def continue_first(
         self, position: Array, rng: np.random.Generator, count: int
     ) -> Array:
-        """Return draws of a single chain after a position."""
+        """Return ``count`` draws (count, dim) of one chain that is at a position."""
         draws = np.empty((count, position.size))
         state = self.prepared.init(position)
         self.prepared.runner()(state, rng, draws, np.empty((count, NUM_STATS)))
@@ -96,7 +101,7 @@ class Coupled:
     def meet(
         self, rng: np.random.Generator, on_rows: OnRows | None = None
     ) -> tuple[int, bool, Array]:
-        """Run until the chains meet, or the cap.
+        """Run until the chains meet, or the first one has made ``max_steps`` steps.
 
         Return the number of steps of the first chain, whether they met, and the
         position (dim,) of the first chain.
@@ -105,13 +110,15 @@ class Coupled:
         lead = self.continue_first(starts[0], rng, self.lag)
         first, second = self.pair.init(lead[-1]), self.pair.init(starts[1])
         if on_rows is not None:
-            # Before the lag the chain ahead is alone. At the lag the other one starts.
+            # Rows of the chain ahead are at the times 0 to lag. Before the lag it is
+            # alone, so the other one has no rows. At the lag the other one starts.
             ahead = np.vstack([starts[0], lead])
             on_rows(0, ahead[:-1], ahead[:0])
             on_rows(self.lag, ahead[-1:], starts[1][None])
         time = self.lag
         has_met = bool(np.array_equal(first.position, second.position))
-        # Rows of both chains are made in parts, so that Ctrl-C is served in between.
+        # Rows of both chains are collected in blocks of up to 64, for few calls of
+        # ``on_rows``. A block is made in parts, so that Ctrl-C takes effect in between.
         draws, others = np.empty((2, 64, len(lead[0])))
         size = ChunkSize()
         while not has_met and time < self.max_steps:
@@ -174,6 +181,7 @@ def run_all(
     threads: int | None,
 ) -> list[Result]:
     """Return the results of a task for every stream, in order."""
+    # `laws` calls this function without `check_counts`.
     if threads is not None:
         check.integer(1, threads=threads)
     with pauses.single_threaded_blas():
@@ -193,7 +201,8 @@ class TotalVariationCurve:
     upper : array
         Upper confidence limit, at most 1.
     horizon : array of int
-        Number of steps after which the distribution counts as the target's.
+        Number of steps t + KL that stands for infinity. ``upper`` limits the distance
+        to the distribution after so many steps.
     is_extrapolated : array of bool
         Whether the bound is too small to be seen in the replicates.
     confidence : float
@@ -238,13 +247,15 @@ def upper_limit(means: Array, count: int, error: Array) -> Array:
 
     It is the largest p with count KL(mean || p) <= log 1 / error. By the inequality of
     Chernoff and Hoeffding it is too low with probability at most ``error``, whatever
-    the distribution.
+    the distribution. ``means`` and ``error`` have one entry for each limit.
     """
-    # The divergence increases in p above the mean, so bisection finds the limit.
+    # The divergence increases in p above the mean, so bisection finds the limit, to
+    # more bits than a double has.
     max_divergence = -np.log(error) / count
     low, high = np.array(means, dtype=np.float64), np.ones_like(means)
     for _ in range(60):
         middle = 0.5 * (low + high)
+        # At p = 1 the divergence is infinite, or NaN for a mean of 1.
         fits = divergence(means, np.minimum(middle, 1.0 - 1e-16)) <= max_divergence
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return high
@@ -253,7 +264,8 @@ def upper_limit(means: Array, count: int, error: Array) -> Array:
 def geometric_tail(times: Ints, lag: int, steps: Array) -> Array:
     """Return E max(0, ceil((tau - lag - t) / lag)) for a geometric tail of tau.
 
-    The tail is fitted to the excesses over the median, so this is an extrapolation.
+    The tail is fitted to the excesses over the median, so this is an extrapolation. It
+    is P(tau > median + s) = share ratio^s, where 1 - ratio is 1 over the mean excess.
     """
     median = np.median(times)
     excesses = times[times > median] - median
@@ -262,6 +274,7 @@ def geometric_tail(times: Ints, lag: int, steps: Array) -> Array:
     ratio = max(1.0 - 1.0 / max(mean, 1.0), 1.0 / times.size)
     share = max(excesses.size, 1) / times.size
     ahead = np.maximum(steps + lag - median, 0.0)
+    # The sum of the probabilities at s = ahead, ahead + lag, ahead + 2 lag, ...
     return np.asarray(share * ratio**ahead / (1.0 - ratio**lag))
 
 
@@ -280,7 +293,8 @@ class MeetingTimes:
     max_steps : int
         Cap of the times.
     num_steps : int
-        Kernel steps in one step of the chain, that is, per draw.
+        Kernel steps in one step of the chain, that is, per draw. All times above are in
+        steps of the chain.
     sampler : str
         The sampler.
     """
@@ -336,13 +350,13 @@ class MeetingTimes:
         **Guarantee.** With the stated probability the limit is above the total
         variation between the distributions after t and after ``horizon`` steps,
         whatever the distribution of tau. It is the limit of Chernoff and Hoeffding
-        for the mean of the counts, which are cut at K lags. K is a power of two above
-        every count, so all pairs met a lag before the horizon. The difference there is
-        bounded by the geometric tail alone. Statistical, for this dataset, not a DP
-        proof.
+        for the mean of min(count, K). K is a power of two above every count that was
+        seen, so all pairs met a lag before the horizon t + KL. That the distribution
+        is the target's there rests on the geometric tail alone. Statistical, for this
+        dataset, not a DP proof.
         """
-        # Bounds below the share of this number of replicates are not seen in any
-        # sample.
+        # A mean of fewer counts than this, over all replicates together, is replaced by
+        # that of a fitted tail.
         resolution = 3.0
         check.open_interval(0.0, 1.0, confidence=confidence)
         entries = np.atleast_1d(check.entries("steps", steps))
@@ -355,14 +369,14 @@ class MeetingTimes:
         t, count = numbers.astype(np.int64), self.times.size
         counts = self._counts(t)
         estimate = counts.mean(axis=1)
-        # The limit is for variables in [0, 1], so counts are cut at a power of two.
+        # The limit is for variables in [0, 1], so counts are divided by K (``lags``).
+        # The smallest power of two above all of them leaves every count as it is.
         doublings = np.ceil(np.log2(counts.max(axis=1) + 1.0))
         lags = 2.0**doublings
-        # Each number of lags has a share of the error, because the draws decide which
-        # number is used.
+        # The draws decide which K is used. So each has a share of the error, and the
+        # shares 1 / ((i + 1) (i + 2)) of all powers 2^i sum to 1.
         error = (1.0 - confidence) / ((doublings + 1.0) * (doublings + 2.0))
         limit = lags * upper_limit(estimate / lags, count, error)
-        # A mean of fewer than three pairs is unreliable. A fitted tail replaces it.
         is_small = estimate < resolution / count
         tail = geometric_tail(self.times, self.lag, numbers)
         return TotalVariationCurve(
@@ -381,6 +395,7 @@ class MeetingTimes:
         return max(1, int(np.ceil(np.quantile(self.times - self.lag, 0.9))))
 
     def _counts(self, t: Ints) -> Ints:
+        """Return the count of every pair (replicate) after t steps, (t, replicate)."""
         if self.is_censored.any():
             got = f"{self.is_censored.sum()} of {self.times.size} pairs that did not"
             remedy = (

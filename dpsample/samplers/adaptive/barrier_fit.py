@@ -24,7 +24,7 @@ import numpy as np
 from scipy import linalg, special
 
 from dpsample.core.arrays import Array
-from dpsample.domains import Body, Domain
+from dpsample.domains import Body, Domain, Ellipsoid, Intersection
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
 from dpsample.samplers.gaussian_fit import (
     RETREAT,
@@ -83,11 +83,11 @@ def barrier_fit(target: GibbsTarget) -> BarrierFit:
     if domain.lp_exponent == 1.0 and target.dim > 1:
         return _fit_in_l1_ball(target)
     if domain.is_whole_space:
-        gaussian = fit(target)
-        return BarrierFit(gaussian.center, dense(gaussian.factor))
+        return _fit_freely(target)
     barrier = _barrier(domain, target.dim)
+    is_ball = domain.lp_exponent is not None or domain.schatten_exponent is not None
     if barrier is None:
-        return _fit_in_ball(target)
+        return _fit_in_ball(target) if is_ball else _fit_freely(target)
     differentiate, find_longest_step = barrier
     basis = hull_basis(target)
     start, interior = rough_mode(target), domain.interior_point(target.dim)
@@ -113,6 +113,12 @@ def barrier_fit(target: GibbsTarget) -> BarrierFit:
         covariance, normal = _widen_along_normal(body, point, covariance)
     factor = times_basis(basis, np.linalg.cholesky(covariance))
     return BarrierFit(point, dense(factor), normal)
+
+
+def _fit_freely(target: GibbsTarget) -> BarrierFit:
+    """Return the Gaussian fit, where no barrier is known."""
+    gaussian = fit(target)
+    return BarrierFit(gaussian.center, dense(gaussian.factor))
 
 
 def _fit_in_ball(target: GibbsTarget) -> BarrierFit:
@@ -211,11 +217,15 @@ def _boundary_precision(
 
 
 def _barrier(domain: Domain, dim: int) -> Barrier | None:
-    """Return the barrier of facets or of a Euclidean ball, or None without one."""
+    """Return the barrier of facets or of a round domain, or None without one."""
+    if isinstance(domain, Intersection):
+        return _common_barrier([_barrier(part, dim) for part in domain.parts])
+    if isinstance(domain, Ellipsoid):
+        return _ellipsoid_barrier(domain.body(dim))
     body = domain.body(dim)
     if domain.is_polytope:
         return _facet_barrier(body.matrix, body.bounds)
-    if domain.is_box:
+    if domain.is_box or (domain.is_product and not domain.is_bounded):
         return _box_barrier(body.lower, body.upper)
     if domain.is_simplex:
         return _box_barrier(body.lower, np.full(dim, np.inf))
@@ -254,6 +264,40 @@ def _facet_barrier(normals: Array, bounds: Array) -> Barrier:
     def find_longest_step(point: Array, move: Array) -> float:
         slack = bounds - normals @ point
         return _limit_step(slack, np.maximum(normals @ move, 0.0))
+
+    return Barrier(differentiate, find_longest_step)
+
+
+def _common_barrier(barriers: list[Barrier | None]) -> Barrier | None:
+    """Return the sum of the barriers that there are."""
+    known = [barrier for barrier in barriers if barrier is not None]
+    if not known:
+        return None
+
+    def differentiate(point: Array) -> tuple[Array, Array]:
+        slope, bend = known[0].differentiate(point)
+        for barrier in known[1:]:
+            next_slope, next_bend = barrier.differentiate(point)
+            slope, bend = slope + next_slope, bend + next_bend
+        return slope, bend
+
+    def find_longest_step(point: Array, move: Array) -> float:
+        return min(barrier.find_longest_step(point, move) for barrier in known)
+
+    return Barrier(differentiate, find_longest_step)
+
+
+def _ellipsoid_barrier(body: Body) -> Barrier:
+    """Return the barrier -log(1 - |y|^2) of an ellipsoid, y = root (x - center)."""
+    root, center = body.root, body.center
+    ball = _ball_barrier(np.zeros(len(center)), 1.0)
+
+    def differentiate(point: Array) -> tuple[Array, Array]:
+        slope, bend = ball.differentiate(root @ (point - center))
+        return root.T @ slope, root.T @ bend @ root
+
+    def find_longest_step(point: Array, move: Array) -> float:
+        return ball.find_longest_step(root @ (point - center), root @ move)
 
     return Barrier(differentiate, find_longest_step)
 
@@ -409,8 +453,7 @@ def _fit_low_rank(target: GibbsTarget) -> BarrierFit:
         fixed = fixed + barrier.differentiate(center)[1]
     # The floor has the variances of a ball of the domain's widths.
     elif target.domain.is_bounded:
-        eye = np.eye(target.dim)
-        half = 0.5 * (target.domain.support(eye) + target.domain.support(-eye))
+        half = target.domain.half_widths(target.dim)
         floor = (target.dim + 2.0) / np.asarray(half) ** 2
     weight, width = target.k / data.num_records, np.ones(data.num_records)
     # The windows over which losses are averaged depend on the metric, and the metric on

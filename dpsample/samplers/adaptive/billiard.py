@@ -49,6 +49,7 @@ from dpsample.core.arrays import Array, record_dtype
 from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import (
     Kernel,
+    Piece,
     PieceType,
     call,
     f8,
@@ -59,9 +60,9 @@ from dpsample.core.jit import (
     vector,
 )
 from dpsample.core.pauses import PAUSED, is_due
+from dpsample.domains import Domain, exits
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem.records import WORK
-from dpsample.samplers.adaptive import exits
 from dpsample.samplers.adaptive.mass_matrix import (
     MASS_MATRIX,
     MassMatrix,
@@ -225,6 +226,14 @@ class StepFunctions(NamedTuple):
     fly: Any
 
 
+def find_exit_function(domain: Domain, dim: int) -> Piece:
+    """Return the exit function of flights in a domain.
+
+    Flights in a polytope need none, because they follow the slacks of its facets.
+    """
+    return exits.no_exit if domain.is_polytope else domain.exit_piece(dim)
+
+
 def new_plan(
     target: GibbsTarget,
     mass: MassMatrix,
@@ -241,7 +250,7 @@ def new_plan(
     In the whole space they are rotations about the center, with kicks.
     """
     domain, body = target.domain, target.numbers.body
-    exit_function = exits.find_exit_function(domain, target.dim)
+    exit_function = find_exit_function(domain, target.dim)
     is_free = domain.is_whole_space
     is_harmonic = is_free or pivot is not None
     force = np.array(force, dtype=np.float64)
@@ -262,7 +271,7 @@ def new_plan(
     longest_step = length * (1.3 if is_flat else 0.95)
     rotation_exit = None
     if pivot is not None:
-        rotation_exit = exits.find_rotation_exit(domain, target.dim)
+        rotation_exit = exits.rotation_exit(exit_function)
     hull_origin, hull_normals = domain.hull_normals(target.dim)
     return BilliardPlan(
         step=float(step),
@@ -847,7 +856,7 @@ def fly_freely(
 
     It ends after 1000 reflections at the latest.
     """
-    exit_function = exits.find_exit_function(target.domain, target.dim)
+    exit_function = find_exit_function(target.domain, target.dim)
     find_exit = pointer(exit_function, exits.EXIT)
     free_plan = without_force(plan)._replace(max_bounces=1000, find_exit=find_exit)
     state = init(target, plan, position)

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.renamed import renamed
-from dpsample.samplers.adaptive import billiard, exits
+from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS
 from dpsample.samplers.adaptive.warmup import WarmUp, disperse, warm_up
 from dpsample.samplers.chain import PreparedChain
@@ -57,11 +57,6 @@ class BilliardHMC(Sampler):
             check.integer(1, num_steps=self.num_steps)
         check.positive(trajectory_length=self.trajectory_length)
         check.integer(1, max_leapfrog_steps=self.max_leapfrog_steps)
-
-    def _supports(self, target: GibbsTarget) -> tuple[bool, str]:
-        if not exits.has_exits(target.domain):
-            return False, "It knows no exits of this domain: use TiltedGibbs."
-        return True, ""
 
     def prepare(self, target: GibbsTarget, rng: np.random.Generator) -> PreparedChain:
         """Learn metric, force and step. All is fixed before the first draw."""

@@ -24,8 +24,9 @@ import numpy as np
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
+from dpsample.domains import exits
 from dpsample.numerics.r_hat_and_ess import largest_r_hat, with_squares
-from dpsample.samplers.adaptive import billiard, exits
+from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.adaptive.barrier_fit import BarrierFit, barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix
@@ -367,7 +368,7 @@ def _bounce_work(target: GibbsTarget) -> float:
 
     Where Newton's method searches the exit of a norm they are 15 times as many.
     """
-    exit_function = exits.find_exit_function(target.domain, target.dim)
+    exit_function = billiard.find_exit_function(target.domain, target.dim)
     work = BOUNCE_WORK + 50.0 * target.dim
     return work * (15.0 if exit_function is exits.convex_exit else 1.0)
 
@@ -471,7 +472,9 @@ def _plan_rotations(
     the draws, and 5 in round domains, because where only the boundary confines the
     draws faster flights would merely have more reflections.
     """
-    rotation_exit = exits.find_rotation_exit(target.domain, target.dim)
+    rotation_exit = exits.rotation_exit(
+        billiard.find_exit_function(target.domain, target.dim)
+    )
     shape = plan.mass
     if rotation_exit is None or not shape.is_dense:
         return None

@@ -33,11 +33,12 @@ from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
 from dpsample.core.pauses import PAUSED, is_due
+from dpsample.domains import exits
 from dpsample.numerics.r_hat_and_ess import largest_r_hat, with_squares
 from dpsample.problem import records
-from dpsample.samplers.adaptive import billiard, exits
+from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.adaptive.barrier_fit import MAX_DENSE
-from dpsample.samplers.adaptive.billiard import BilliardPlan
+from dpsample.samplers.adaptive.billiard import BilliardPlan, find_exit_function
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense
 from dpsample.samplers.adaptive.warmup import (
     MIN_SETTLED_WINDOW,
@@ -484,7 +485,7 @@ def move_cost(target: Gibbs) -> float:
     Random numbers and loops take as long as 4000 multiply-adds. A chord that Newton's
     method finds takes as long as 1000 per coefficient.
     """
-    exit_function = exits.find_exit_function(target.domain, target.dim)
+    exit_function = find_exit_function(target.domain, target.dim)
     is_expensive = exit_function in (exits.convex_exit, exits.l1_exit)
     chord_cost = 1000.0 * target.dim if is_expensive else 0.0
     return 4000.0 + target.problem.num_records + chord_cost

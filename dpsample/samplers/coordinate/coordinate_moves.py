@@ -19,6 +19,7 @@ from dpsample.core.arrays import Array, Ints, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
 from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
+from dpsample.numerics.heaps import sort_pairs
 from dpsample.problem.records import Data, curvature_matrix
 from dpsample.regularizers import SchattenSquared, SquaredNorm
 from dpsample.samplers.chain import COUNT
@@ -28,7 +29,6 @@ from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.log_concave import (
     draw_piecewise,
     draw_quadratic,
-    sort_pairs,
 )
 from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs, as_rows

@@ -175,7 +175,9 @@ def find_corner(body, plan, mean, facets):
     point = np.empty(dim)
     # In standard normal coordinates about the mean the projection is Euclidean.
     bounds, shape = (body.center, body.lower, body.upper), (body.radius, body.p)
-    transformed = Body(*bounds, rows, limits, *shape, 0, 0, 0.0)
+    transformed = Body(
+        *bounds, rows, limits, *shape, 0, 0, 0.0, body.root, body.addresses
+    )
     count = find_active(transformed, origin, point, active, multipliers)[1]
     for k in range(count):
         facets[k] = active[k]

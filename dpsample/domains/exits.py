@@ -35,16 +35,17 @@ import numpy as np
 from numba import types
 
 from dpsample.core.jit import Piece, f8, kernel, vector
-from dpsample.domains import BODY, Domain
+from dpsample.domains.domain import BODY
+from dpsample.numerics.heaps import sift_down
 from dpsample.numerics.norms import lp_normal, reset_rotations, schatten_normal
 from dpsample.numerics.vectors import copy_into
-from dpsample.samplers.univariate.log_concave import sift_down
 
 # Signature of exit functions: body, point theta, velocity v, acceleration a or pivot c,
 # horizon, a buffer of SCRATCH_PER_DIM numbers for each coefficient, and two vectors
 # that are written: an outward normal, and the result.
 EXIT = types.void(BODY, vector, vector, vector, f8, vector, vector, vector)
-SCRATCH_PER_DIM = 5
+# A part of an intersection gets what the intersection does not need, 5 or more.
+SCRATCH_PER_DIM = 8
 # Entries of the result.
 TIME = 0
 FACET = 1
@@ -597,39 +598,40 @@ def rotation_convex_exit(body, theta, velocity, pivot, horizon, buffer, normal, 
     )
 
 
-def has_exits(domain: Domain) -> bool:
-    """Return whether an exit function exists, or the facets are a polytope's."""
-    is_ball = domain.lp_exponent is not None or domain.schatten_exponent is not None
-    has_facets = domain.is_box or domain.is_simplex or domain.is_polytope
-    return domain.is_whole_space or is_ball or has_facets
+@kernel(counts_references=False)
+def polytope_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
+    """Find the first inequality of a matrix whose slack falls to 0.
 
-
-def find_exit_function(domain: Domain, dim: int) -> Piece:
-    """Return the exit function of a domain.
-
-    A polytope needs none, because its exits are found by its slacks.
+    Flights in a polytope alone follow the slacks, which takes less. This function is
+    for a polytope that is a part of an intersection.
     """
-    if domain.is_box:
-        return box_exit
-    if domain.is_simplex:
-        return simplex_exit
-    if domain.matrix_shape is not None:
-        # A Schatten norm of vectors is the Euclidean norm.
-        is_round = domain.is_euclidean_ball or domain.norm_length(dim) == 1
-        return euclidean_exit if is_round else convex_exit
-    if domain.lp_exponent is None:
-        return no_exit
-    norms: dict[float, Piece] = {1.0: l1_exit, 2.0: euclidean_exit}
-    return norms.get(domain.lp_exponent, convex_exit)
+    first, facet = horizon, -1
+    for i in range(body.matrix.shape[0]):
+        slack, rate, acceleration = body.bounds[i], 0.0, 0.0
+        for j in range(theta.shape[0]):
+            slack -= body.matrix[i, j] * theta[j]
+            rate -= body.matrix[i, j] * velocity[j]
+            acceleration -= body.matrix[i, j] * pull[j]
+        if not slack > first * (abs(rate) + 0.5 * first * abs(acceleration)):
+            time = time_to_zero(slack, rate, acceleration)
+            if time < first:
+                first, facet = time, i
+    out[TIME], out[FACET] = np.inf, HAS_NORMAL
+    if facet >= 0:
+        out[TIME] = first
+        copy_into(body.matrix[facet], normal)
 
 
-def find_rotation_exit(domain: Domain, dim: int) -> Piece | None:
-    """Return the exit function of a domain for rotations, or None without one."""
-    rotations: dict[Piece, Piece] = {
-        box_exit: rotation_box_exit,
-        simplex_exit: rotation_simplex_exit,
-        euclidean_exit: rotation_euclidean_exit,
-        convex_exit: rotation_convex_exit,
-        l1_exit: rotation_l1_exit,
-    }
-    return rotations.get(find_exit_function(domain, dim))
+# Exit functions of rotations, by those of parabolas.
+ROTATIONS: dict[Piece, Piece] = {
+    box_exit: rotation_box_exit,
+    simplex_exit: rotation_simplex_exit,
+    euclidean_exit: rotation_euclidean_exit,
+    convex_exit: rotation_convex_exit,
+    l1_exit: rotation_l1_exit,
+}
+
+
+def rotation_exit(exit_piece: Piece) -> Piece | None:
+    """Return the exit function for rotations in the same domain, or None."""
+    return ROTATIONS.get(exit_piece)

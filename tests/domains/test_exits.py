@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers.adaptive import exits
+from dpsample.domains import exits
+from dpsample.samplers.adaptive.billiard import find_exit_function
 from tests.support.tiers import one_in
 
 D = dps.domains
@@ -65,7 +66,7 @@ def meet(domain, theta, velocity, pull, horizon):
         time, face = exits.find_nearest_facet(slacks, rates, bends, horizon)
         return time, body.matrix[face]
     room = np.empty(exits.SCRATCH_PER_DIM * dim)
-    piece = exits.find_exit_function(domain, dim)
+    piece = find_exit_function(domain, dim)
     piece(body, theta, velocity, pull, horizon, room, normal, out)
     if out[1] == exits.OPEN:  # the rest is another search's
         there = theta + out[0] * (velocity + 0.5 * out[0] * pull)
@@ -325,7 +326,7 @@ def turning_exit(domain, theta, velocity, pivot, horizon):
     """Tangent of half the angle at the exit by the compiled piece."""
     dim = len(theta)
     out, normal = np.full(2, np.nan), np.full(dim, np.nan)
-    piece = exits.find_rotation_exit(domain, dim)
+    piece = exits.rotation_exit(find_exit_function(domain, dim))
     room = np.empty(exits.SCRATCH_PER_DIM * dim)
     piece(domain.body(dim), theta, velocity, pivot, horizon, room, normal, out)
     assert out[1] != exits.OPEN
