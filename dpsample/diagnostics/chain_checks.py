@@ -50,7 +50,7 @@ def score_functions(chains: ChainDraws) -> tuple[Array, list[str]]:
     folded = np.abs(theta - np.median(theta, axis=(0, 1)))
     columns = [theta, folded]
     names = [*chains.names, *(f"the spread of {name}" for name in chains.names)]
-    energies = chains.stats.get("energy")
+    energies = chains.energies
     if energies is not None and np.isfinite(energies).all():
         columns.append(energies[:, :, None])
         names.append("the energy")

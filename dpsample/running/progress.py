@@ -193,7 +193,7 @@ class _Lines:
         if self.warmup_end is not None and done - self.warmup_end[1] >= 20:
             since, first = self.warmup_end
             first_used = max(first, done - NUM_RECENT)
-            part = slice(first_used - run.num_warmup, done - run.num_warmup)
+            part = slice(first_used - run.num_dropped, done - run.num_dropped)
             draws_per_second = (done - first) / max(now - since, 1e-9)
             energies = run.stats[:, part, STAT.energy, None]
             draws = run.draws[:, part, :3]
