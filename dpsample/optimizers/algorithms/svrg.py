@@ -51,7 +51,7 @@ class SVRG(Optimizer):
     .. math:: \lambda M^2 + \frac{L^2}{n\lambda} + L \Bigl(\sqrt{a/\lambda} +
        \min\{\sqrt d\, s/t, \sqrt{W s/t}\}\Bigr),
 
-    where M is the domain's radius about c, and W in this bound its Gaussian width.
+    where M is the domain's radius about c. (In this bound W is its Gaussian width.)
     `ObjectivePerturbation` has less noise.
 
     Parameters
