@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dpsample.api.fit import fit
     from dpsample.api.intervals import Intervals, intervals
     from dpsample.api.minimize import minimize
+    from dpsample.api.minimizer import Minimum, minimizer
     from dpsample.api.release import release
     from dpsample.api.replicate import replicate
     from dpsample.api.sample import sample
@@ -55,6 +56,7 @@ __all__ = [
     "Fit",
     "Gibbs",
     "Intervals",
+    "Minimum",
     "NoCertificate",
     "Problem",
     "Proximal",
@@ -73,6 +75,7 @@ __all__ = [
     "intervals",
     "losses",
     "minimize",
+    "minimizer",
     "noise",
     "optimizers",
     "papers",
@@ -100,6 +103,7 @@ _HOME = {
     "Fit": "answers.answer",
     "Gibbs": "targets.gibbs",
     "Intervals": "api.intervals",
+    "Minimum": "api.minimizer",
     "NoCertificate": "samplers",
     "Problem": "problem.problem",
     "Proximal": "samplers",
@@ -112,6 +116,7 @@ _HOME = {
     "fit": "api.fit",
     "intervals": "api.intervals",
     "minimize": "api.minimize",
+    "minimizer": "api.minimizer",
     "release": "api.release",
     "replicate": "api.replicate",
     "sample": "api.sample",
