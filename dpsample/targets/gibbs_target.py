@@ -278,7 +278,7 @@ class GibbsTarget:
         raise NotImplementedError
 
     def new_work(self) -> Work:
-        """Scratch memory for one chain."""
+        """Return scratch memory for one chain."""
         raise NotImplementedError
 
     def identity(self, start: Array) -> list[object]:
@@ -351,7 +351,7 @@ class GibbsTarget:
         return -self.energy(point)
 
     def gradient(self, theta: ArrayLike) -> Array:
-        """(Sub)gradient of V at theta, shape (dim,). Not private."""
+        """Return a (sub)gradient of V at theta, shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
         out = np.empty(self.dim)
         work = self.new_work()
@@ -374,6 +374,16 @@ def fill_energies(target, pieces, points, work, out):
             out[i] = energy(target, pieces, points[i], work)
         elif np.isnan(status):
             out[i] = np.nan
+
+
+@kernel(counts_references=False)
+def count_points_outside(target, pieces, points, work):
+    """Return the number of rows of points that are not inside the domain."""
+    count = 0
+    for i in range(points.shape[0]):
+        if inside(target, pieces, points[i], work) != 1.0:
+            count += 1
+    return count
 
 
 @kernel(counts_references=False)
@@ -427,6 +437,15 @@ def energies(target: GibbsTarget, points: Array) -> Array:
     for part in _parts(len(rows), size):
         fill_energies(target.numbers, target.pieces, rows[part], work, out[part])
     return out
+
+
+def count_outside(target: GibbsTarget, points: Array) -> int:
+    """Return the number of rows of points (num_points, dim) outside the domain."""
+    rows, work, count = as_kernel_array(points), target.new_work(), 0
+    for part in _parts(len(rows), _size_of_domain(target.body)):
+        at = target.numbers, target.pieces, rows[part], work
+        count += int(jit.call(count_points_outside, *at))
+    return count
 
 
 def slopes(target: GibbsTarget, points: Array) -> Array:
