@@ -127,7 +127,7 @@ def tune(
     mean_tries : float
         Mean of K, from 1 to 1000.
     score_share : float
-        Part of a try's squared gdp that goes to the score, in (0, 1).
+        Part of the squared gdp of one fit that is for its score, in (0, 1).
     ledger : Ledger or LedgerFile, optional
         Where the certificate is entered before anything is drawn.
     seed : int or SeedSequence, optional
