@@ -40,9 +40,8 @@ from dpsample.samplers.chain import Prepared, Settings
 from dpsample.samplers.choice import SamplerChoice, choose
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.proximal.proximal import PreparedProximal, start_bound
-from dpsample.samplers.sampler import TARGETS
 from dpsample.targets.gibbs import Gibbs
-from dpsample.targets.gibbs_target import GibbsTarget
+from dpsample.targets.gibbs_target import GibbsTarget, require_target
 from dpsample.targets.reduced import (
     ReducedTarget,
     has_equalities,
@@ -228,7 +227,7 @@ class _Options:
         In between lies the compiler's half a minute.
         """
         target, num_draws, num_chains = self.target, self.num_draws, self.num_chains
-        checks.instance(GibbsTarget, target=target, remedy=TARGETS)
+        require_target(target)
         checks.integer(1, num_draws=num_draws, num_chains=num_chains)
         checks.array_sides(num_draws=num_draws, num_chains=num_chains, dim=target.dim)
         checks.instance(bool, progress=self.shows_progress, check=self.is_checked)

@@ -16,7 +16,8 @@ import inspect
 import linecache
 import re
 import types as python_types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numba
@@ -185,13 +186,7 @@ class UserData:
         lines, names = [], dict[str, object](carray=carray, fix=_as_read_only)
         for i, item in enumerate(self.items):
             if isinstance(item, np.ndarray) and item.ndim:
-                cast, shape = (
-                    f"as_{item.dtype.name}",
-                    f"({', '.join(map(str, item.shape))},)",
-                )
-                names[cast] = CASTS[item.dtype.name]
-                address = item.ctypes.data
-                lines.append(f"item{i} = fix(carray({cast}({address}), {shape}))")
+                lines.append(_array_line(f"item{i}", item, names))
             else:
                 names[f"item{i}"] = np.asarray(item)[()]
         parts = "".join(f"item{i}, " for i in range(len(self.items)))
@@ -200,6 +195,14 @@ class UserData:
         if hasattr(self.value, "_fields"):
             names["kind"] = type(self.value)
         return [*lines, f"data = {'kind' if 'kind' in names else ''}({parts})"], names
+
+
+def _array_line(name: str, array: Array, names: dict[str, object]) -> str:
+    """Return a line that sets a name to an array at its address, and add its cast."""
+    cast = f"as_{array.dtype.name}"
+    names |= {cast: CASTS[array.dtype.name], "carray": carray}
+    sides = "".join(f"{side}, " for side in array.shape)
+    return f"{name} = fix(carray({cast}({array.ctypes.data}), ({sides})))"
 
 
 class UserFunction(NamedTuple):
@@ -251,6 +254,9 @@ def compile_user_function(
     signature: Signature,
     parameters: str,
     body: Sequence[str],
+    *,
+    point: str = "theta",
+    arrays: Mapping[str, Array] = MappingProxyType({}),
     **names: object,
 ) -> Pointer:
     """Compile a C function that calls functions of the user, all with the same data.
@@ -263,12 +269,18 @@ def compile_user_function(
     signature : Signature
         Signature of the C function.
     parameters : str
-        Names of its parameters. ``theta`` is the point at which functions are called.
+        Names of its parameters.
     body : sequence of str
         Lines of Python. In them ``name()`` calls a function at the point with its data
         and further arguments.
+    point : str
+        Expression of the point at which functions are called.
+    arrays : mapping
+        Arrays that the body or the point reads, by their addresses. The owner of the C
+        function must keep them alive.
     **names
-        Other values that the body reads.
+        Other values that the body reads. Arrays among them become constants of the
+        machine code, so they must be small.
     """
     *_, last = functions.values()
     lines, values = last.data._lines()
@@ -278,10 +290,15 @@ def compile_user_function(
         "truth": bool if is_interpreted else _as_boolean,
         "np": np,
     }
+    for name, array in arrays.items():
+        if is_interpreted:
+            space[name] = array
+        else:
+            lines.append(_array_line(name, array, values))
     source = "\n    ".join([f"def c_function({parameters}):", *lines, *body])
     for name, function in functions.items():
         data = ["data"] if function.data.is_given else []
-        arguments = ", ".join(["fix(theta)", *data, *function.arguments])
+        arguments = ", ".join([f"fix({point})", *data, *function.arguments])
         source = source.replace(f"{name}()", f"{name}({arguments})")
         space[name] = function.function
         if not is_jitted(function.function):

@@ -24,13 +24,12 @@ from dpsample.samplers.chain import (
     init,
 )
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
-from dpsample.targets.gibbs_target import GibbsTarget
+from dpsample.targets.gibbs_target import GibbsTarget, require_target
 from dpsample.targets.reduced import has_equalities, reduce, reduction_obstacle
 
 Exactness = Literal["iid", "invariant", "biased"]
 # Upper limit of the search of a step size.
 MAX_STEP = 1e6
-TARGETS = "Build a dps.Gibbs or a dps.Density first."
 # The Gaussian fit is good enough if this share of its mass is inside the domain.
 TRUSTED_SHARE = 0.9
 
@@ -70,7 +69,7 @@ class Sampler:
         reason : str
             Empty, or the reason and an alternative.
         """
-        check.instance(GibbsTarget, target=target, remedy=TARGETS)
+        require_target(target)
         if self.reads_records and target.num_records == 0:
             reason = "It reads records, and a Density has none: use BilliardHMC."
             return False, reason

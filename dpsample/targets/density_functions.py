@@ -6,11 +6,11 @@ which get the point in place of margins, F in place of the loss, and the gradien
 place of slopes. So kernels that take C functions are the same for all targets.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from numba.extending import is_jitted
+from numba.core.typing.templates import Signature
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -78,10 +78,28 @@ class DensityFunctions:
     gradient: UserFunction | None = None
     has_both: bool = False  # the gradient returns the pair of value and gradient
     sign: float = 1.0  # -1 if the functions are a log density and its gradient
+    # With both, functions are called at origin + basis v for a vector v.
+    origin: Array | None = None
+    basis: Array | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the C functions, which contain addresses of this process."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def _compile(
+        self,
+        functions: dict[str, UserFunction],
+        signature: Signature,
+        parameters: str,
+        body: list[str],
+        **names: object,
+    ) -> Pointer:
+        """Compile a C function of the vector that the target has for a point."""
+        options: dict[str, Any] = {"sign": self.sign, **names}
+        if self.basis is not None:
+            options["arrays"] = {"origin": self.origin, "basis": self.basis}
+            options["point"] = "origin + basis @ theta"
+        return compile_user_function(functions, signature, parameters, body, **options)
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Restore the fields of a copy."""
@@ -90,13 +108,9 @@ class DensityFunctions:
     @lazy_property
     def value_pointer(self) -> Pointer:
         """C function of F, with the signature `LOSS_VALUE`."""
-        return compile_user_function(
-            {"value": self.value},
-            LOSS_VALUE,
-            VALUE_PARAMETERS,
-            ["out[0] = sign * float(value())"],
-            sign=self.sign,
-        )
+        lines = ["out[0] = sign * float(value())"]
+        functions = {"value": self.value}
+        return self._compile(functions, LOSS_VALUE, VALUE_PARAMETERS, lines)
 
     @lazy_property
     def gradient_pointer(self) -> Pointer:
@@ -107,31 +121,31 @@ class DensityFunctions:
             del functions["value"]
             lines = ["risk, result = slope()"]
         elif self.gradient.arguments:
-            lines = ["result = np.full(len(theta), np.nan)", "slope()"]
+            size = "theta" if self.basis is None else "origin"
+            lines = [f"result = np.full(len({size}), np.nan)", "slope()"]
         else:
             lines = ["result = slope()"]
         if not self.has_both:
             lines.append("risk = value()")
+        slopes = "result" if self.basis is None else "basis.T @ np.asarray(result)"
         lines += [
+            f"slopes = {slopes}",
             "for j in range(len(theta)):",
-            "    gradient[j] = sign * result[j]",
+            "    gradient[j] = sign * slopes[j]",
             "out[0] = sign * float(risk)",
         ]
-        return compile_user_function(
-            functions, LOSS_SLOPE, SLOPE_PARAMETERS, lines, sign=self.sign
-        )
+        return self._compile(functions, LOSS_SLOPE, SLOPE_PARAMETERS, lines)
 
     def difference_pointer(self, steps: Array, limits: Array) -> Pointer:
         """Return a C function of central differences of F with the given steps.
 
         Slopes are cut at the limits, in absolute value. Both arrays have shape (dim,).
         """
-        return compile_user_function(
+        return self._compile(
             {"value": self.value},
             LOSS_SLOPE,
             SLOPE_PARAMETERS,
             DIFFERENCES.strip().splitlines(),
-            sign=self.sign,
             steps=steps,
             limits=limits,
         )
@@ -146,45 +160,24 @@ class DensityFunctions:
         """Return texts that change with the functions and their data."""
         functions = [self.value, *([] if self.gradient is None else [self.gradient])]
         data = self.value.data.digest()
-        return [*(f.digest() for f in functions), data, f"{self.sign} {self.has_both}"]
+        form = f"{self.sign} {self.has_both}"
+        maps = (a.tobytes().hex() for a in (self.origin, self.basis) if a is not None)
+        return [*(f.digest() for f in functions), data, form, *maps]
 
     def in_coordinates(self, origin: Array, basis: Array) -> "DensityFunctions":
         """Return functions of v, for points origin + basis v."""
-        value = _compose(self.value, origin, basis, is_gradient=False)
-        gradient, own = None, self.gradient
-        # Gradients of other forms are replaced by differences.
-        if own is not None and not (self.has_both or own.arguments):
-            gradient = _compose(own, origin, basis, is_gradient=True)
-        return DensityFunctions(value=value, gradient=gradient, sign=self.sign)
+        return replace(
+            self,
+            origin=np.ascontiguousarray(origin),
+            basis=np.ascontiguousarray(basis),
+        )
 
-
-def _compose(
-    function: UserFunction, origin: Array, basis: Array, *, is_gradient: bool
-) -> UserFunction:
-    """Return a function of v that calls the user's at origin + basis v."""
-    inner: Any = function.function
-    if not is_jitted(inner):
-        inner = kernel(inner, cached=False)
-    across = np.ascontiguousarray(basis.T)
-
-    if is_gradient:
-
-        def with_data(v, data):
-            return across @ inner(origin + basis @ v, data)
-
-        def without_data(v):
-            return across @ inner(origin + basis @ v)
-
-    else:
-
-        def with_data(v, data):
-            return inner(origin + basis @ v, data)
-
-        def without_data(v):
-            return inner(origin + basis @ v)
-
-    chosen = with_data if function.data.is_given else without_data
-    return UserFunction(function.name, chosen, function.data)
+    def lift(self, vector: Array) -> Array:
+        """Return the point at which the user's functions are called."""
+        if self.basis is None:
+            return vector
+        moved: Array = self.basis @ vector
+        return moved if self.origin is None else np.asarray(self.origin + moved)
 
 
 def read_functions(

@@ -40,6 +40,8 @@ class DensityTrial:
         self.rng = np.random.default_rng(0)
         center = domain.interior_point(dim) if point is None else point
         self.point = np.array(center, dtype=np.float64)
+        # Made once, as a large polytope takes long to describe.
+        self.body = domain.body(dim)
         # Directions that span the domain's hull, one in each row.
         self.axes = np.ascontiguousarray(domain.hull(dim)[1].T)
 
@@ -87,8 +89,9 @@ class DensityTrial:
 
     def _call_python(self) -> None:
         """Call the functions uncompiled, once, and compare the value."""
-        function, dim = self.functions.value, self.dim
-        result = function.call_python(self.point)
+        function = self.functions.value
+        point = self.functions.lift(self.point)
+        result = function.call_python(point)
         is_number = np.ndim(result) == 0 and np.isrealobj(result)
         if not (is_number and isinstance(result, int | float | np.number)):
             got = check.describe(result)
@@ -102,9 +105,10 @@ class DensityTrial:
         gradient = self.functions.gradient
         if gradient is None:
             return
+        dim = len(point)
         out = np.full(dim, np.nan)
         arguments = [out] if gradient.arguments else []
-        result = gradient.call_python(self.point, *arguments)
+        result = gradient.call_python(point, *arguments)
         if self.functions.has_both:
             if not (isinstance(result, tuple) and len(result) == 2):
                 got = check.describe(result)
@@ -120,6 +124,12 @@ class DensityTrial:
         remedy = "A compiled function that raises gives nan."
         check.fail(self.name, "finite at points inside the domain", got, remedy)
 
+    def _chord(self, direction: Array) -> tuple[float, float]:
+        """Return the ends of the chord through the point, see `Domain.chord`."""
+        out = np.full(2, np.nan)
+        self.domain.chord_piece(self.body, self.point, direction, out)
+        return float(out[0]), float(out[1])
+
     def scales(self, directions: Array) -> Array:
         """Return lengths t along directions over which the energy changes by about 1.
 
@@ -128,7 +138,7 @@ class DensityTrial:
         """
         reaches, count = np.empty(len(directions)), len(directions)
         for i, direction in enumerate(directions):
-            low, high = self.domain.chord(self.point, direction)
+            low, high = self._chord(direction)
             reaches[i] = 0.5 * max(high, -low)
         lengths = np.minimum(1.0, reaches)
         is_growing = np.ones(count, dtype=bool)
@@ -162,12 +172,12 @@ class DensityTrial:
 
     def _points(self, count: int, factors: Array) -> Array:
         """Return random points at which V differs by about the squared factors."""
-        dim, domain = self.dim, self.domain
+        dim = self.dim
         directions = self._random_directions(count)
         lengths = self.scales(directions) * factors
         points = np.empty((count, dim))
         for i, direction in enumerate(directions):
-            low, high = domain.chord(self.point, direction)
+            low, high = self._chord(direction)
             length = min(max(lengths[i], 0.9 * low), 0.9 * high)
             points[i] = self.point + length * direction
         return points
@@ -205,12 +215,11 @@ class DensityTrial:
 
     def _check_tails(self) -> None:
         """Raise if the energy does not rise along an infinite ray."""
-        domain = self.domain
         axes = self.axes[:50]
         directions = np.concatenate([axes, -axes, self._random_directions(50)])
         lengths = self.scales(directions)
         for direction, length in zip(directions, lengths, strict=True):
-            if domain.chord(self.point, direction)[1] < math.inf:
+            if self._chord(direction)[1] < math.inf:
                 continue
             # The farthest value counts that is not the difference of two infinities.
             ray = length * 10.0 ** np.arange(41.0, 1.0, -3.0)[:, None] * direction

@@ -472,3 +472,10 @@ def chords(target: GibbsTarget, points: Array, directions: Array) -> Array:
     for part in _parts(len(rows), _size_of_domain(target.body)):
         fill_chords(target.numbers, piece, rows[part], steps[part], out[part])
     return out
+
+
+def require_target(target: object) -> None:
+    """Raise a ValueError unless the argument ``target`` is one."""
+    if not isinstance(target, GibbsTarget):
+        remedy = "Build a dps.Gibbs or a dps.Density first."
+        check.fail("target", "a Gibbs or Density", check.describe(target), remedy)
