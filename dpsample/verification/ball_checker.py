@@ -715,8 +715,8 @@ def _largest_oscillation(facts: Json) -> Ball:
             ends = [_loss_value(loss, low, y), _loss_value(loss, high, y)]
             # Each loss is monotone, or least at u = y.
             nearest = y.max(low).min(high)
-            least = ends[0].min(ends[1]).min(_loss_value(loss, nearest, y))
-            worst = worst.max(ends[0].max(ends[1]) - least)
+            minimum = ends[0].min(ends[1]).min(_loss_value(loss, nearest, y))
+            worst = worst.max(ends[0].max(ends[1]) - minimum)
     return worst
 
 
@@ -731,7 +731,7 @@ def _domain_diameter(facts: Json) -> Ball:
         pairs = _box_ends(domain, dim)
         sides = [arb(high) - arb(low) for low, high in pairs]
         return _norm(sides, inverse) * _conversion(dim // len(pairs), arb(0), inverse)
-    if domain["name"] == "simplex":  # of two vertices
+    if domain["name"] == "simplex":  # the distance of two vertices
         return _power(arb(2), inverse)
     return 2 * _domain_norm(facts)
 
@@ -974,6 +974,7 @@ def _prove_draw(c: Json) -> Lines:
     else:
         _require(facts["domain"]["name"] != "whole_space", "the domain is unbounded")
     n, shift = facts["num_records"], SHIFTS[relation]
+    parameter = "k*Omega/n" if c["calibration"] == "range" else "gdp"
     # A ridge is part of each record's loss, so a record that is set to zero takes its
     # share of the curvature along.
     loses_curvature = ridge > 0.0 and relation == "zero_out"
@@ -991,20 +992,12 @@ def _prove_draw(c: Json) -> Lines:
         return distance, arb(numbers["gdp"])
 
     def curve() -> tuple[Ball, Ball]:
-        delta_at_gdp = _gaussian_delta(proved, arb(numbers["gdp"]))
-        return delta_at_gdp, arb(numbers["delta_exact"])
-
-    def range_curve() -> tuple[Ball, Ball]:
-        # One record changes k F by the oscillation of its loss over n, and two of
-        # them if it is replaced.
-        length = arb(numbers["k"]) * shift * _largest_oscillation(facts) / n
-        return _range_delta(length, proved), arb(numbers["delta_exact"])
-
-    of_draw = (
-        _prove_at_most("delta(epsilon;gdp)<=delta_0", curve)
-        if (c["calibration"] != "range")
-        else _prove_at_most("delta(epsilon;k*Omega/n)<=delta_0", range_curve)
-    )
+        delta_0 = arb(numbers["delta_exact"])
+        if c["calibration"] == "range":
+            # One record changes n F by its loss, or by two losses if it is replaced.
+            change = shift * _largest_oscillation(facts)
+            return _range_delta(arb(numbers["k"]) * change / n, proved), delta_0
+        return _gaussian_delta(proved, arb(numbers["gdp"])), delta_0
 
     def spent() -> tuple[Ball, Ball]:
         total = arb(numbers["delta_exact"]) + (1 + arb(proved).exp()) * arb(gamma)
@@ -1012,7 +1005,7 @@ def _prove_draw(c: Json) -> Lines:
 
     return [
         _prove_at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance),
-        of_draw,
+        _prove_at_most(f"delta(epsilon;{parameter})<=delta_0", curve),
         _prove_at_most("delta_0+(1+e^epsilon)*gamma<=delta", spent),
         *(_prove_constant_time(c, parameters, gamma) if kind.get("timed") else []),
     ]

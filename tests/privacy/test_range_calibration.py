@@ -57,7 +57,7 @@ def log_densities(mechanism, records, others):
     loss = stated.loss
     common = rest * loss.value(0.3 * x, 1.0)
     center = stated.domain.default_center(1)[0]
-    made = []
+    certificate = []
     for row, label in ((a, y), (b, z)):
         changed = loss.value(row * x, label) if label is not None else 0.0
         energy = (common + changed) / stated.num_records
@@ -65,8 +65,8 @@ def log_densities(mechanism, records, others):
         value = -mechanism.k * energy
         weight = np.where((x == x[0]) | (x == x[-1]), 0.5, 1.0)
         mass = np.log((weight * np.exp(value - value.max())).sum()) + value.max()
-        made.append((value - mass, weight))
-    return made
+        certificate.append((value - mass, weight))
+    return certificate
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -107,8 +107,8 @@ def test_a_k_that_is_too_large_is_seen():
     mechanism = by_range(stated)
     false = by_range(stated, Budget(epsilon=2.0, delta=1e-6))
     spans = []
-    for each in (mechanism, false):
-        (p, _), (q, _) = log_densities(each, (1.0, 1.0), (-1.0, 1.0))
+    for calibrated in (mechanism, false):
+        (p, _), (q, _) = log_densities(calibrated, (1.0, 1.0), (-1.0, 1.0))
         spans.append(np.abs(p - q).max())
     assert spans[0] <= mechanism.range < spans[1]
 
@@ -128,29 +128,32 @@ def test_certificates_pass_both_checkers_and_their_forgeries_do_not(loss):
         for relation in RELATIONS:
             budget = Budget(epsilon=0.7, delta=1e-5, relation=relation)
             mechanism = by_range(stated, budget, sampler_share=0.1)
-            made = mechanism.certificate.with_sampler(sampler="Proximal()")
-            assert made.releasable and made.event.event == BoundedRangeEvent(made.range)
-            found = delta_of(made.event, epsilon=0.7, relation=relation)
-            assert 0.8 * budget.delta < found <= budget.delta
-            assert dps.verify(made) and dps.verify(made, checker="ball")
-            again = Certificate.from_json(made.to_json())
-            assert again == made and dps.verify(again)
+            certificate = mechanism.certificate.with_sampler(sampler="Proximal()")
+            assert (
+                certificate.releasable
+                and certificate.event.event == BoundedRangeEvent(certificate.range)
+            )
+            actual = delta_of(certificate.event, epsilon=0.7, relation=relation)
+            assert 0.8 * budget.delta < actual <= budget.delta
+            assert dps.verify(certificate) and dps.verify(certificate, checker="ball")
+            parsed = Certificate.from_json(certificate.to_json())
+            assert parsed == certificate and dps.verify(parsed)
     for name, factor in (("k", 1.0 + 1e-8), ("k", 1.2), ("gamma", 1.01)):
-        stated_number = getattr(made, name)
-        false = replace(made, **{name: stated_number * factor}, digest="")
+        stated_number = getattr(certificate, name)
+        false = replace(certificate, **{name: stated_number * factor}, digest="")
         with pytest.raises(ValueError, match=name if name == "gamma" else "k"):
             dps.verify(false)
         with pytest.raises(NotProved, match="is false"):
             dps.verify(false, checker="ball")
-    false = replace(made, calibration="exact", digest="")
+    false = replace(certificate, calibration="exact", digest="")
     with pytest.raises(NotProved, match="theorems are not"):
         dps.verify(false, checker="ball")
 
 
 def test_matrices_and_responses_without_a_bound():
     matrix = SchattenBall(1.0, p=1.0, shape=(2, 3))
-    made = by_range(facts(dim=6, domain=matrix), p=1.5).certificate
-    assert dps.verify(made, checker="ball") and dps.verify(made)
+    certificate = by_range(facts(dim=6, domain=matrix), p=1.5).certificate
+    assert dps.verify(certificate, checker="ball") and dps.verify(certificate)
     free = by_range(facts(loss=losses.Absolute())).certificate
     bounded = by_range(facts(loss=losses.Absolute(), response_bound=1.0)).certificate
     assert free.k < 0.9 * bounded.k
@@ -164,7 +167,7 @@ def test_the_choice_is_by_public_facts_and_the_default_stays():
         [calibrate(x, BUDGET, risk="empirical", calibration=way) for x in (few, many)]
         for way in ("auto", "exact")
     )
-    assert [each.calibration for each in auto] == ["range", "exact"]
+    assert [mechanism.calibration for mechanism in auto] == ["range", "exact"]
     assert auto[0] == by_range(few, risk="empirical") and auto[1] == exact[1]
     assert exact[0] == calibrate(few, BUDGET, risk="empirical")
     assert auto[0].k > exact[0].k and auto[0].risk_bound < exact[0].risk_bound
