@@ -33,6 +33,7 @@ RESULTS = {
     "GrowthRegression",
     "HardInstance",
     "MeetingTimes",
+    "Minimum",
     "MixingBound",
     "MomentCheck",
     "NoisyAnswer",
