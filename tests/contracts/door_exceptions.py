@@ -164,6 +164,10 @@ BY_DOOR = {
     "experiments.Inapplicable.metrics": words(),
     "optimizers.ApproximateObjectivePerturbation.printed": choice("bassily", "su"),
     "losses.custom.value": CALLABLE,
+    "regularizers.custom.value": CALLABLE,
+    "regularizers.custom.gradient": CALLABLE,
+    "regularizers.custom.norm": EXPONENT,
+    "regularizers.custom.strong_convexity": NON_NEGATIVE,
     "losses.record_gradient.value": optional(CALLABLE),
     "noise.AdditiveMechanism.release.value": Kind(lambda v: not _is_query(v)),
     **{
