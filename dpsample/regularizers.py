@@ -35,7 +35,6 @@ __all__ = [
     "REGULARIZER",
     "REG_GRADIENT",
     "REG_VALUE",
-    "Custom",
     "Entropy",
     "PowerNorm",
     "Regularizer",
