@@ -249,6 +249,10 @@ BY_DOOR = {
     "losses.record_gradient.dim": optional(DIM),
     "regularizers.Entropy.gradient.theta": POINT,
     "regularizers.Entropy.value.theta": POINT,
+    "regularizers.PowerNorm.weights": optional(
+        array(None, holds=lambda entries: (entries >= 0.0).all())
+    ),
+    "regularizers.PowerNorm.p": number(lambda x: 1.0 <= x < np.inf),
 }
 BY_DOOR |= {
     f"tables.{door}.{name}": kind
