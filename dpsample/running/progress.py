@@ -28,7 +28,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 Paint = Callable[[object], None]  # function that shows a table or a text
 
-REFRESH_SECONDS = 0.2
+REFRESH_SECONDS = 0.2  # minimum time between two changes of a line
 PATIENCE_SECONDS = 2.0  # before a line appears
 # A first call says that it compiles if more follows after so long.
 COMPILED_SECONDS = 0.3
@@ -49,6 +49,7 @@ def is_shown() -> bool:
 
 
 def _in_notebook() -> bool:
+    """Return whether this process is the kernel of a Jupyter notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return type(shell).__name__ == "ZMQInteractiveShell"
