@@ -163,7 +163,7 @@ class ReleasePlan:
     @lazy_property
     def reduced_target(self) -> ReducedTarget:
         """The target in free coordinates, for a domain without an interior."""
-        return reduce(self.target)
+        return reduce(self.target, is_for_release=True)
 
     @lazy_property
     def has_proximal_proof(self) -> bool:

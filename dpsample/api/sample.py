@@ -355,10 +355,16 @@ def _load_libraries() -> None:
 
 
 def _reduce_if_flat(target: GibbsTarget) -> ReducedTarget | None:
-    """Target in free coordinates, if the domain is a polytope with equalities."""
-    if not has_equalities(target):
+    """Target in free coordinates, if the domain has equalities or is large.
+
+    In the coordinates of a large polytope its facets are at similar distances.
+    """
+    if not target.domain.has_round_coordinates:
         return None
-    reason = reduction_obstacle(target)
+    reason, is_flat = reduction_obstacle(target), has_equalities(target)
+    # A regularizer measures distances in the domain's own coordinates.
+    if not is_flat and (reason or target.mu > 0.0):
+        return None
     if reason:
         checks.fail("target", "quadratic and of margins", target, reason)
     return reduce(target)

@@ -66,6 +66,18 @@ def box_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     out[1] = max(last, 0.0)
 
 
+def _bound_array(name: str, value: ArrayLike, shape: tuple[int | None, ...]) -> Array:
+    """Return bounds as an array. The infinite ones have the right sign."""
+    bounds = np.array(check.entries(name, value, finite=False), dtype=np.float64)
+    worst = math.inf if name == "lower" else -math.inf
+    if np.isnan(bounds).any() or (bounds == worst).any():
+        condition = f"free of NaN and of {worst:g}"
+        check.fail(name, condition, check.describe(bounds.tolist()))
+    is_finite = np.isfinite(bounds)
+    checked = check.array(name, np.where(is_finite, bounds, 0.0), shape=shape)
+    return np.array(np.where(is_finite, checked, bounds))
+
+
 @dataclass(frozen=True, eq=False)
 class Box(Domain):
     """Box ``lower <= theta <= upper``, coordinate by coordinate.
@@ -73,12 +85,14 @@ class Box(Domain):
     Parameters
     ----------
     lower, upper : float or array_like
-        Finite bounds, ``lower < upper``. A number is the bound of every coordinate.
+        Bounds, ``lower < upper``. A number is the bound of every coordinate. Infinite
+        bounds are for a `Density`: `Problem` needs finite ones.
 
     Raises
     ------
     ValueError
-        If a bound is not finite, the lengths differ, or a side is empty.
+        If a bound is NaN, the lengths differ, a side is empty, or a lower bound is
+        infinity.
 
     Examples
     --------
@@ -100,25 +114,39 @@ class Box(Domain):
         for name in ("lower", "upper"):
             value = getattr(self, name)
             is_number = isinstance(value, int | float | np.number)
-            if isinstance(value, float) and not math.isfinite(value):
-                check.fail(name, "finite", value)
             shape = () if is_number else (None,)
-            side = freeze(check.array(name, value, shape=shape))
+            side = freeze(_bound_array(name, value, shape))
             object.__setattr__(self, name, side)
-        if self.lower.ndim and self.upper.ndim:
-            check.array("upper", self.upper, shape=self.lower.shape)
-        gap = np.atleast_1d(self.upper - self.lower)
-        if not (gap > 0.0).all():
-            where = int(np.argmin(gap > 0.0))
+        if self.lower.ndim and self.upper.ndim and self.lower.shape != self.upper.shape:
+            condition, got = f"of shape {self.lower.shape}", f"shape {self.upper.shape}"
+            check.fail("upper", condition, got)
+        is_wide = np.atleast_1d(self.lower < self.upper)
+        if not is_wide.all():
+            where = int(np.argmin(is_wide))
             low, high = (
-                float(np.broadcast_to(s, gap.shape)[where]) for s in self._sides
+                float(np.broadcast_to(s, is_wide.shape)[where]) for s in self._sides
             )
             check.fail("upper", f"> lower = {low:.12g} at index {where}", high)
 
     @property
     def is_box(self) -> bool:
+        """Whether all bounds are finite."""
+        return all(bool(np.isfinite(side).all()) for side in self._sides)
+
+    @property
+    def is_product(self) -> bool:
         """True."""
         return True
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether all bounds are finite."""
+        return self.is_box
+
+    @property
+    def has_public_bounds(self) -> bool:  # type: ignore[override]
+        """Whether all bounds are finite, as a `Problem` needs them."""
+        return self.is_box
 
     @property
     def has_exact_test(self) -> bool:
@@ -158,9 +186,12 @@ class Box(Domain):
         return lower, upper
 
     def default_center(self, dim: int) -> Array:
-        """Return the midpoint."""
+        """Return the midpoint, or a distance of 1 from the only finite bound."""
         lower, upper = self._bounds(dim)
-        return np.asarray(0.5 * lower + 0.5 * upper)
+        # Of an infinite side the midpoint is the one of bounds that are 2 apart.
+        low = np.where(np.isfinite(lower), lower, np.minimum(upper, 1.0) - 2.0)
+        high = np.where(np.isfinite(upper), upper, low + 2.0)
+        return np.asarray(0.5 * low + 0.5 * high)
 
     def body(self, dim: int) -> Body:
         """Return the parameters of the compiled functions, in new arrays."""

@@ -75,6 +75,23 @@ class Width(NamedTuple):
     standard_error: float
 
 
+class Coordinates(NamedTuple):
+    """Free coordinates v of a domain's affine hull, theta = origin + basis v.
+
+    Examples
+    --------
+    >>> from dpsample.domains import Simplex
+    >>> coordinates = Simplex().coordinates(3)
+    >>> coordinates.basis.shape, coordinates.is_orthonormal
+    ((3, 2), True)
+    """
+
+    origin: Array  # (dim,)
+    basis: Array  # (dim, rank): independent columns
+    inverse: Array  # (rank, dim): left inverse of the basis
+    is_orthonormal: bool  # the inverse is the transpose of the basis
+
+
 def mean_length(dim: int) -> float:
     """Return E ||g||_2 = sqrt(2) Gamma((d+1)/2) / Gamma(d/2) for standard normal g."""
     return math.sqrt(2.0) * mean_norm_power(1.0, q=2.0, r=2.0, dim=dim)
@@ -305,6 +322,11 @@ class Domain(Spec):
         return False
 
     @property
+    def has_round_coordinates(self) -> bool:
+        """Whether `coordinates` are better for sampling than the domain's own."""
+        return self.has_equalities
+
+    @property
     def has_exact_test(self) -> bool:
         """Whether `contains_exactly` is known."""
         return False
@@ -352,6 +374,23 @@ class Domain(Spec):
         """Return the domain of v, theta = c + N v with c and N as in `hull`."""
         self.check(dim)
         return self
+
+    def coordinates(self, dim: int) -> Coordinates:
+        """Return coordinates for sampling. By default they are those of `hull`."""
+        origin, basis = self.hull(dim)
+        return Coordinates(origin, basis, basis.T, is_orthonormal=True)
+
+    def in_coordinates(self, dim: int) -> "Domain":
+        """Return the domain of v, in the coordinates of `coordinates`."""
+        return self.in_hull_coordinates(dim)
+
+    def move_inside(self, points: Array) -> Array:
+        """Return points of shape (..., d) that rounding errors put outside, inside."""
+        moved = np.array(points, dtype=np.float64)
+        for point in moved.reshape(-1, moved.shape[-1]):  # views
+            if not self.contains(point):
+                point[:] = self.project(point)
+        return moved
 
     def facets(self, dim: int) -> tuple[Array, Array]:
         """Return rows a and bounds b of all inequalities <a, theta> <= b.
@@ -437,6 +476,14 @@ class Domain(Spec):
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Return an upper bound of ``||theta - center||_p`` on the domain."""
         raise NotImplementedError
+
+    def diameter(self, p: float, dim: int) -> float:
+        """Return an upper bound of the l_p distance of two points of the domain.
+
+        It is exact for balls, boxes and the simplex. For a polytope it is that of its
+        bounding box, which is exact for p = inf. It is infinite for unbounded domains.
+        """
+        return 2.0 * self.max_norm(p, self.default_center(dim), dim)
 
     def _check_center(self, p: float, center: ArrayLike, dim: int) -> Array:
         """Return the center as an array, after all arguments are checked."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, NoReturn
@@ -28,11 +28,20 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import SPACING, Array, Ints, Values
 from dpsample.core.jit import Piece, kernel
-from dpsample.core.sparse import Directions
+from dpsample.core.sparse import CSR, Directions, Rows, as_csr, is_sparse
 from dpsample.core.spec import Json, freeze
 from dpsample.domains import polytope_bounds as bounds
-from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_support
+from dpsample.domains.domain import (
+    Body,
+    Coordinates,
+    Domain,
+    as_rows,
+    body_around,
+    box_support,
+)
 from dpsample.domains.exits import polytope_exit
+from dpsample.domains.large_polytope import LargePolytope, Names, dense_rows
+from dpsample.domains.linear_programs import System
 from dpsample.numerics.norms import norm
 from dpsample.numerics.vectors import copy_into
 
@@ -42,6 +51,8 @@ DEPENDENT = 1e-10
 TOLERANCE = 1e-9
 # From this number of equalities on, a QR decomposition finds their null space.
 MANY = 50
+# From this number of coordinates on, `LargePolytope` has the geometry.
+LARGE = 50
 
 
 @kernel(counts_references=False)
@@ -344,9 +355,17 @@ class FreeRows(NamedTuple):
     factors: Array  # (m,): powers of two by which rows and bounds are multiplied
 
 
-def _check_rows(name: str, rows: Array) -> None:
+class _ViolatedRowError(Exception):
+    """No point of the equalities satisfies an inequality."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+def _check_rows(name: str, rows: Rows) -> None:
     """Raise for rows of zeros, and for rows whose squares overflow or underflow."""
-    sizes = np.abs(rows).max(axis=1)
+    sizes = _largest_entries(rows)
     zero = np.flatnonzero(sizes == 0.0)
     if len(zero):
         check.fail(f"every row of {name}", "nonzero", f"zeros in row {zero[0]}")
@@ -370,15 +389,24 @@ def _without_zeros(rows: Array, values: Array) -> tuple[Array, Array]:
     return rows[~zero], values[~zero]
 
 
-def _list_rows(rows: Ints) -> str:
-    """Return the numbers of rows as text, at most 40 of them."""
-    if len(rows) > 40:
-        first = ", ".join(str(i) for i in rows[:40])
-        return f"Rows {first} and {len(rows) - 40} more"
-    *first_rows, last = [str(i) for i in rows]
-    if not first_rows:
-        return f"Row {last}"
-    return f"Rows {', '.join(first_rows)} and {last}"
+def _list_rows(names: list[str]) -> str:
+    """Return a text such as "Rows 1 and 2 of A and upper bound 3", of at most 40 names.
+
+    Names of bounds say that they are bounds.
+    """
+    rows = [name for name in names[:40] if " bound " not in name]
+    others = [name for name in names[:40] if " bound " in name]
+    if len(names) > 40:
+        rest = f"{len(names) - 40} more"
+        (others or rows).append(rest)
+    parts = others
+    if rows:
+        *first, last = rows
+        listed = f"{', '.join(first)} and {last}" if first else last
+        parts = [f"{'Rows' if first else 'Row'} {listed} of A", *others]
+    *first, last = parts
+    text = f"{', '.join(first)} and {last}" if first else last
+    return text[0].upper() + text[1:]
 
 
 def _solve_equalities(unit: Array, level: Array) -> SolvedEqualities:
@@ -411,27 +439,17 @@ def _multiply(rows: Array, basis: Array) -> Array:
     return np.asarray(csr_array(rows) @ basis)
 
 
-def _raise_no_interior(obstacle: bounds.Obstacle, rows: Ints) -> NoReturn:
-    """Raise for inequalities that leave no interior, with their numbers."""
-    listed = _list_rows(rows)
-    got = "inequalities that no point satisfies strictly"
-    solved = "give it as A_eq theta = b_eq, or call Polytope.reduced."
+def _raise_no_interior(obstacle: bounds.Obstacle, names: list[str]) -> NoReturn:
+    """Raise for inequalities that leave no interior, with their names."""
+    listed, got = _list_rows(names), "inequalities that no point satisfies strictly"
     if obstacle.is_contradiction:
-        remedy = f"{listed} of A contradict one another. Correct the inequalities."
-    elif obstacle.sign == 0:
-        remedy = f"{listed} of A force an equality: {solved}"
-    elif obstacle.is_rounding:
-        got = (
-            "inequalities that double precision cannot distinguish from equalities, "
-            f"with a rounding error of {obstacle.resolution:.2g} in a distance"
-        )
-        remedy = f"{listed} of A force an equality, up to rounding errors: {solved}"
+        remedy = f"{listed} contradict one another. Correct the inequalities."
     else:
         got = (
             "inequalities of which the best point that linear programs found violates "
             f"some by {obstacle.missed:.2g}"
         )
-        remedy = f"{listed} of A are suspect. Correct or scale the inequalities."
+        remedy = f"{listed} are suspect. Correct or scale the inequalities."
     check.fail("A theta <= b", "a set with interior points", got, remedy)
 
 
@@ -464,37 +482,301 @@ def _find_independent(rows: Array, values: Array, error: float) -> Ints:
     return independent
 
 
+class _Constraints(NamedTuple):
+    """Checked arguments of a polytope."""
+
+    A: Rows
+    b: Array
+    A_eq: Rows
+    b_eq: Array
+    lower: Array
+    upper: Array
+    names: Names
+    given: frozenset[str]  # names of the arguments that are not None
+
+    @classmethod
+    def read(cls, body: Polytope) -> _Constraints:
+        """Check the fields of a polytope. Arguments that are None have no rows."""
+        values = {f.name: getattr(body, f.name) for f in fields(body)}
+        given = frozenset(name for name, value in values.items() if value is not None)
+        for pair in (("A", "b"), ("A_eq", "b_eq")):
+            if len(given & set(pair)) == 1:
+                alone = next(name for name in pair if name in given)
+                check.fail(" and ".join(pair), "given together", f"{alone} alone")
+        matrices = {name: _read_matrix(name, values[name]) for name in ("A", "A_eq")}
+        dim = _read_dim(values, matrices)
+        for name, matrix in matrices.items():
+            if matrix is None:
+                matrices[name] = np.zeros((0, dim))
+            elif matrix.shape[1] != dim:
+                check.fail(name, f"of shape (any, {dim})", f"shape {matrix.shape}")
+        A, A_eq = matrices["A"], matrices["A_eq"]
+        assert A is not None and A_eq is not None
+        vectors = [
+            check.array(name, () if name not in given else values[name], shape=(rows,))
+            for name, rows in (("b", A.shape[0]), ("b_eq", A_eq.shape[0]))
+        ]
+        lower, upper = (
+            _read_bounds(name, values[name], dim) for name in ("lower", "upper")
+        )
+        names = Names(
+            _read_names(values["A"], "index"),
+            _read_names(values["A_eq"], "index"),
+            next(
+                (
+                    names
+                    for name, part in (
+                        ("A", "columns"),
+                        ("A_eq", "columns"),
+                        ("lower", "index"),
+                        ("upper", "index"),
+                    )
+                    if (names := _read_names(values[name], part)) is not None
+                ),
+                None,
+            ),
+        )
+        body_of_checks = cls(
+            A, vectors[0], A_eq, vectors[1], lower, upper, names, given
+        )
+        body_of_checks._check()
+        return body_of_checks
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+        return len(self.lower)
+
+    def _check(self) -> None:
+        """Raise unless there are inequalities, of reasonable sizes."""
+        is_bound = np.isfinite(self.lower).any() or np.isfinite(self.upper).any()
+        if "A" in self.given and self.A.shape[0] * self.dim == 0 and not is_bound:
+            check.fail("A", "of shape (>= 1, >= 1)", f"shape {self.A.shape}")
+        if self.dim == 0 or not (self.A.shape[0] or is_bound):
+            condition = "one inequality or finite bound at least"
+            remedy = "Use WholeSpace for all vectors."
+            check.fail("A, lower and upper", condition, "none", remedy)
+        _check_rows("A", self.A)
+        with np.errstate(over="ignore"):
+            distances = np.abs(self.b) / _largest_entries(self.A)
+        if len(distances) and distances.max() > 1e200:
+            got = f"{distances.max():.3g} in row {int(distances.argmax())}"
+            check.fail("every side of A theta <= b", "within 1e200 of 0", got)
+        for name, bound in (("lower", self.lower), ("upper", self.upper)):
+            far = np.flatnonzero(np.isfinite(bound) & (np.abs(bound) > 1e200))
+            if len(far):
+                got = f"{bound[far[0]]:.3g} at index {far[0]}"
+                check.fail(name, "infinite or within 1e200 of 0", got)
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return the fields of a large polytope, None where nothing was given."""
+        return {
+            name: getattr(self, name) if name in self.given else None
+            for name in ("A", "b", "A_eq", "b_eq", "lower", "upper")
+        }
+
+    def as_system(self) -> System:
+        """Return the constraints with sparse rows. Rows of one entry become bounds."""
+        from scipy import sparse
+
+        rows, equal = sparse.csr_array(self.A), sparse.csr_array(self.A_eq)
+        for matrix in (rows, equal):
+            matrix.eliminate_zeros()
+        lower, upper = self.lower.copy(), self.upper.copy()
+        is_single = np.diff(rows.indptr) == 1
+        starts = rows.indptr[:-1][is_single]
+        columns, values = rows.indices[starts], rows.data[starts]
+        ends = self.b[is_single] / values
+        above = values > 0.0
+        np.minimum.at(upper, columns[above], ends[above])
+        np.maximum.at(lower, columns[~above], ends[~above])
+        return System(
+            equal, self.b_eq, rows[~is_single], self.b[~is_single], lower, upper
+        )
+
+    def with_bounds_as_rows(self) -> tuple[Array, Array, list[str]]:
+        """Return dense inequalities, after which come the bounds, and their names."""
+        eye, coordinates = np.eye(self.dim), self.names.coordinates
+        high, low = (np.isfinite(bound) for bound in (self.upper, self.lower))
+        rows = np.vstack([dense_rows(self.A), eye[high], -eye[low]])
+        limits = np.concatenate([self.b, self.upper[high], -self.lower[low]])
+        names = [_name_of(self.names.rows, i) for i in range(self.A.shape[0])]
+        for kind, is_used in (("upper", high), ("lower", low)):
+            names += [
+                f"{kind} bound {_name_of(coordinates, j)}"
+                for j in np.flatnonzero(is_used).tolist()
+            ]
+        return rows, limits, names
+
+
+def _read_matrix(name: str, value: Any) -> Rows | None:
+    """Return a checked matrix, sparse if it is given so, or None."""
+    if value is None:
+        return None
+    if isinstance(value, dict):  # of `to_dict`
+        return _matrix_from_json(name, value)
+    if is_sparse(value):
+        return as_csr(name, value)
+    return check.array(name, value, shape=(None, None))
+
+
+def _matrix_from_json(name: str, value: Json) -> CSR:
+    from scipy import sparse
+
+    keys = ("data", "indices", "indptr", "shape")
+    if set(value) != set(keys):
+        check.fail(name, f"a matrix, or a dictionary with {', '.join(keys)}", "others")
+    try:
+        parts = [np.asarray(value[key]) for key in keys]
+        matrix = sparse.csr_array(tuple(parts[:3]), shape=tuple(parts[3].tolist()))
+    except (TypeError, ValueError) as error:
+        check.fail(name, "a matrix of format csr", repr(error))
+    return as_csr(name, matrix)
+
+
+def _read_dim(values: dict[str, Any], matrices: dict[str, Rows | None]) -> int:
+    """Return the number of coordinates, from the matrices or the bounds."""
+    for matrix in matrices.values():
+        if matrix is not None:
+            return int(matrix.shape[1])
+    for name in ("lower", "upper"):
+        if values[name] is not None and np.ndim(values[name]) == 1:
+            return len(values[name])
+    condition = "given, or bounds as arrays"
+    check.fail("A or A_eq", condition, "None", "They show the number of coordinates.")
+
+
+def _read_bounds(name: str, value: Any, dim: int) -> Array:
+    """Return bounds of all coordinates, infinite where there is none."""
+    endless = -np.inf if name == "lower" else np.inf
+    if value is None:
+        return np.full(dim, endless)
+    if isinstance(value, list | tuple):  # of `to_dict`
+        value = [endless if entry is None else entry for entry in value]
+    bound = check.entries(name, value, finite=False)
+    if bound.ndim == 0:
+        bound = np.full(dim, float(bound))
+    if bound.shape != (dim,):
+        check.fail(name, f"a number or of shape ({dim},)", f"shape {bound.shape}")
+    wrong = np.flatnonzero(np.isnan(bound) | (bound == -endless))
+    if len(wrong):
+        condition = f"finite or {endless:g}"
+        check.fail(name, condition, f"{bound[wrong[0]]:g} at index {wrong[0]}")
+    return bound
+
+
+def _read_names(value: Any, part: str) -> tuple[str, ...] | None:
+    """Return the names of rows or columns of a table of pandas, or None."""
+    labels = getattr(value, part, None)
+    if labels is None or callable(labels) or getattr(labels, "dtype", None) is None:
+        return None
+    # Plain numbers say no more than the position.
+    return None if labels.dtype.kind in "iu" else tuple(str(label) for label in labels)
+
+
+def _name_of(names: tuple[str, ...] | None, number: int) -> str:
+    return str(number) if names is None else repr(names[number])
+
+
+def _largest_entries(rows: Rows) -> Array:
+    """Return the largest absolute value of each row."""
+    if rows.shape[0] == 0:
+        return np.zeros(0)
+    if isinstance(rows, np.ndarray):
+        return np.asarray(np.abs(rows).max(axis=1))
+    return np.asarray(abs(rows).max(axis=1).todense()).ravel()
+
+
+def _reduce_rows(
+    rows: Array, limits: Array, constraints: _Constraints, names: list[str]
+) -> dict[str, Any]:
+    """Return fields of a polytope whose implied equalities are found.
+
+    Inequalities that hold with equality only, up to rounding errors, become rows of
+    ``A_eq``. Rows that others imply are left out.
+    """
+    rest, cls = np.arange(len(rows)), Polytope
+    equal, level = dense_rows(constraints.A_eq), constraints.b_eq
+    equal, level = _without_zeros(equal, level)
+    _check_rows("A_eq", equal)
+    # Each round finds inequalities that hold with equality only, moves them to the
+    # equalities, and searches again. ``rest`` are the rows that are left.
+    error = 0.0
+    while True:
+        independent = _find_independent(equal, level, error)
+        body = object.__new__(cls)
+        fields = {"A": rows[rest], "b": limits[rest], "A_eq": None, "b_eq": None}
+        if len(independent):
+            fields |= {"A_eq": equal[independent], "b_eq": level[independent]}
+        vars(body).update(fields)
+        try:
+            center, numbers = body._find_center()
+        except _ViolatedRowError as violated:
+            row = _list_rows([names[rest[violated.row]]])
+            row = row[0].lower() + row[1:]
+            got = f"{row}, which no point of A_eq theta = b_eq satisfies"
+            check.fail("A theta <= b", "feasible on the equalities", got)
+        if not isinstance(center, bounds.Obstacle):
+            kept = {
+                k: vars(body)[k] for k in ("_free_rows", "_solved") if k in vars(body)
+            }
+            return (
+                fields
+                | kept
+                | {"lower": None, "upper": None, "_checked_center": center}
+            )
+        forced = rest[numbers[center.rows]]
+        if not center.is_rounding:
+            _raise_no_interior(center, [names[i] for i in forced.tolist()])
+        # The bounds of a strip that double arithmetic cannot distinguish from a
+        # plane may differ by their rounding errors.
+        error = max(error, 2.0 * bounds.ROUNDINGS * center.resolution)
+        equal = np.vstack([equal, rows[forced]])
+        level = np.append(level, limits[forced])
+        rest = np.setdiff1d(rest, forced)
+
+
 @dataclass(frozen=True, eq=False)
 class Polytope(Domain):
-    r"""Polytope ``A theta <= b``, ``A_eq theta = b_eq``, with points inside.
+    r"""Polytope ``A theta <= b``, ``A_eq theta = b_eq``, ``lower <= theta <= upper``.
 
-    Equalities are solved: theta = c + N v, where N is an orthonormal basis of the null
-    space of A_eq. The rows A N and bounds b - A c give the same set in the coordinates
-    v, in which it has full dimension (`free`). Samplers draw v.
+    Inequalities may hold with equality on the whole set. Such hidden equalities are
+    found and removed, like those in ``A_eq``: theta = c + N v with fewer coordinates v,
+    in which the set has full dimension. Samplers draw v. Arguments, draws and answers
+    are in theta.
 
     Parameters
     ----------
-    A : array_like, shape (m, d)
-        One nonzero row per inequality.
-    b : array_like, shape (m,)
+    A : array_like or scipy.sparse matrix, shape (m, d), optional
+        One nonzero row per inequality. A DataFrame's names appear in messages.
+    b : array_like, shape (m,), optional
         Right-hand sides.
-    A_eq : array_like, shape (l, d), optional
-        Independent rows of equalities, l < d. They hold up to 1e-9.
+    A_eq : array_like or scipy.sparse matrix, shape (l, d), optional
+        Rows of equalities, which may depend on one another. They hold up to 1e-9.
     b_eq : array_like, shape (l,), optional
         Their right-hand sides.
+    lower, upper : float or array_like, shape (d,), optional
+        Bounds of the coordinates, perhaps infinite. Equal bounds fix a coordinate.
 
     Raises
     ------
     ValueError
-        If shapes disagree, a row is zero or not of size 1e-60 to 1e60, equalities
-        depend on one another, or no point on them satisfies all inequalities strictly
-        (a linear program decides).
+        If shapes disagree, a row of ``A`` is zero or not of size 1e-60 to 1e60, or the
+        set is empty or a single point. The message names the rows and bounds that are
+        responsible (linear programs find them).
 
     Notes
     -----
-    The search for a point inside takes a linear program, and several of a thin body:
-    milliseconds at tens of coordinates, up to minutes at thousands of inequalities in
-    hundreds of coordinates. Ctrl-C takes effect between programs.
+    With fewer than 50 coordinates, matrices are dense, bounds become rows of ``A``, and
+    the fields have the result: inequalities that are equalities are in ``A_eq``, and
+    rows that others imply are left out. Linear programs decide up to rounding errors.
+
+    Larger polytopes stay sparse, with all fields as given. A coordinate or a slack
+    whose range is at most 1e-10 of the largest bound counts as constant. The range of
+    each coordinate takes two linear programs, which begin at the last vertex: 2583
+    coordinates of a metabolic network take five seconds. If one program finds a point
+    that is clearly inside all inequalities, no others are needed. The center is that of
+    a largest inscribed ball, and in large polytopes the analytic center.
 
     Examples
     --------
@@ -503,7 +785,7 @@ class Polytope(Domain):
     (True, True)
     >>> triangle.project([1.0, 1.0]).round(12).tolist()
     [0.5, 0.5]
-    >>> shares = Polytope([[-1.0, 0.0], [0.0, -1.0]], [0.0, 0.0], [[1.0, 1.0]], [1.0])
+    >>> shares = Polytope(A_eq=[[1.0, 1.0]], b_eq=[1.0], lower=0.0)
     >>> shares.affine_dim(2), shares.project([2.0, 1.0]).round(12).tolist()
     (1, [1.0, 0.0])
     """
@@ -515,92 +797,72 @@ class Polytope(Domain):
     width_draws: ClassVar[int] = 1000
     is_polytope: ClassVar[bool] = True
 
-    A: Any
-    b: Any
+    A: Any = None
+    b: Any = None
     A_eq: Any = None
     b_eq: Any = None
+    lower: Any = None
+    upper: Any = None
 
     def __post_init__(self) -> None:
-        """Check the inequalities and find an interior point."""
-        rows = check.array("A", self.A, shape=(None, None))
-        limits = check.array("b", self.b, shape=(len(rows),))
-        if rows.size == 0:
-            check.fail("A", "of shape (>= 1, >= 1)", f"shape {rows.shape}")
-        _check_rows("A", rows)
-        with np.errstate(over="ignore"):
-            distances = np.abs(limits) / np.abs(rows).max(axis=1)
-        if distances.max() > 1e200:
-            condition = "within 1e200 of 0"
-            got = f"{distances.max():.3g} in row {int(distances.argmax())}"
-            check.fail("every side of A theta <= b", condition, got)
-        object.__setattr__(self, "A", freeze(rows))
-        object.__setattr__(self, "b", freeze(limits))
-        self._check_equalities(rows.shape[1])
-        _ = self._chebyshev  # raises if no point is inside
-
-    def _check_equalities(self, dim: int) -> None:
-        if self.A_eq is None or self.b_eq is None:
-            if self.A_eq is not None or self.b_eq is not None:
-                alone = "A_eq" if self.b_eq is None else "b_eq"
-                check.fail("A_eq and b_eq", "given together", f"{alone} alone")
+        """Check the constraints and find an interior point."""
+        constraints = _Constraints.read(self)
+        if constraints.dim >= LARGE:
+            self._set(constraints.as_fields())
+            vars(self)["_large"] = LargePolytope(
+                constraints.as_system(), constraints.names
+            )
             return
-        rows = check.array("A_eq", self.A_eq, shape=(None, dim))
-        values = check.array("b_eq", self.b_eq, shape=(len(rows),))
-        if not 0 < len(rows) < dim:
-            condition = f"of shape (l, {dim}) with 0 < l < {dim}"
-            remedy = "No direction would be left to draw in." if len(rows) else ""
-            check.fail("A_eq", condition, f"shape {rows.shape}", remedy)
-        _check_rows("A_eq", rows)
-        sizes = np.linalg.norm(rows, axis=1)
-        unit, level = rows / sizes[:, None], values / sizes
-        singular_values = np.linalg.svd(unit, compute_uv=False)
-        # Dependent rows contradict one another, or some of them are superfluous.
-        if singular_values[-1] <= DEPENDENT * singular_values[0]:
-            best = np.linalg.lstsq(unit, level, rcond=DEPENDENT)[0]
-            missed = np.abs(unit @ best - level).max()
-            scale = 1.0 + float(np.abs(level).max())
-            if missed > TOLERANCE * scale:
-                remedy = "No point satisfies all equalities."
-                check.fail("A_eq theta = b_eq", "consistent", f"{missed:.3g}", remedy)
-            rank = int((singular_values > DEPENDENT * singular_values[0]).sum())
-            got = f"rank {rank} of {len(rows)} rows"
-            remedy = "Leave out the equalities that the others imply."
-            check.fail("A_eq", "of independent rows", got, remedy)
-        object.__setattr__(self, "A_eq", freeze(rows))
-        object.__setattr__(self, "b_eq", freeze(values))
+        rows, limits, names = constraints.with_bounds_as_rows()
+        self._set(_reduce_rows(rows, limits, constraints, names))
+
+    def _set(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            array = isinstance(value, np.ndarray)
+            object.__setattr__(self, name, freeze(value) if array else value)
+
+    @property
+    def _is_large(self) -> bool:
+        return "_large" in vars(self)
+
+    @property
+    def _geometry(self) -> LargePolytope:
+        geometry: LargePolytope = vars(self)["_large"]
+        return geometry
+
+    @property
+    def _dim(self) -> int:
+        return self._geometry.dim if self._is_large else int(self.A.shape[1])
 
     @classmethod
     def reduced(  # lint: ok
         cls,
-        A: ArrayLike,
+        A: Directions,
         b: ArrayLike,
-        A_eq: ArrayLike | None = None,
+        A_eq: Directions | None = None,
         b_eq: ArrayLike | None = None,
     ) -> Polytope:
-        """Build a polytope whose implied equalities are found (facial reduction).
-
-        Inequalities that hold with equality only, up to rounding errors, become rows of
-        ``A_eq``. Rows that others imply are left out.
+        """Build a polytope. Hidden equalities are found by the class itself, too.
 
         Parameters
         ----------
         A, b, A_eq, b_eq : array_like
-            As in `Polytope`, but equalities may depend on one another or be 0 = 0.
+            As in `Polytope`.
 
         Returns
         -------
         Polytope
-            The same set, with points inside on its equalities.
+            The same as ``Polytope(A, b, A_eq, b_eq)``.
 
         Raises
         ------
         ValueError
-            If the set is empty or a single point, or an argument is not valid.
+            As by the class.
 
         Guarantee
         ---------
         Each round finds all inequalities that no point near the best one satisfies
-        strictly, by one linear program, and the result passes the checks of `Polytope`.
+        strictly, by one linear program.
 
         Examples
         --------
@@ -609,48 +871,28 @@ class Polytope(Domain):
         >>> flat.affine_dim(2), flat.A_eq.tolist(), flat.b_eq.tolist()
         (1, [[0.0, 1.0]], [2.0])
         """
-        rows = check.array("A", A, shape=(None, None))
-        limits = check.array("b", b, shape=(len(rows),))
-        dim, rest = rows.shape[1], np.arange(len(rows))
-        equal, level = np.zeros((0, dim)), np.zeros(0)
-        if (A_eq is None) != (b_eq is None):
-            alone = "A_eq" if b_eq is None else "b_eq"
-            check.fail("A_eq and b_eq", "given together", f"{alone} alone")
-        if A_eq is not None:
-            equal = check.array("A_eq", A_eq, shape=(None, dim))
-            level = check.array("b_eq", b_eq, shape=(len(equal),))
-            equal, level = _without_zeros(equal, level)
-        for name, matrix in (("A", rows), ("A_eq", equal)):
-            _check_rows(name, matrix)
-        # Each round finds inequalities that hold with equality only, moves them to the
-        # equalities, and searches again. ``rest`` are the rows that are left.
-        error = 0.0
-        while True:
-            independent = _find_independent(equal, level, error)
-            # The checks of `Polytope` would raise for the inequalities that are found.
-            body = object.__new__(cls)
-            vars(body).update(A=rows[rest], b=limits[rest], A_eq=None, b_eq=None)
-            if len(independent):
-                vars(body).update(A_eq=equal[independent], b_eq=level[independent])
-            center, numbers = body._find_center()
-            if not isinstance(center, bounds.Obstacle):
-                # The checks take the center from here instead of a second search.
-                vars(body)["_checked_center"] = center
-                body.__init__(body.A, body.b, body.A_eq, body.b_eq)  # type: ignore[misc]
-                return body
-            forced = rest[numbers[center.rows]]
-            if not center.is_rounding:
-                _raise_no_interior(center, forced)
-            # The bounds of a strip that double arithmetic cannot distinguish from a
-            # plane may differ by their rounding errors.
-            error = max(error, 2.0 * bounds.ROUNDINGS * center.resolution)
-            equal = np.vstack([equal, rows[forced]])
-            level = np.append(level, limits[forced])
-            rest = np.setdiff1d(rest, forced)
+        return cls(A, b, A_eq, b_eq)
 
     def to_dict(self) -> Json:
-        """Return the name and the fields, equalities only if there are any."""
-        return {k: v for k, v in super().to_dict().items() if v is not None}
+        """Return the name and the fields that are given.
+
+        A sparse matrix is a dictionary of its arrays, and an infinite bound None.
+        """
+        values = {k: v for k, v in super().to_dict().items() if v is not None}
+        for name in ("A", "A_eq"):
+            if is_sparse(values.get(name)):
+                matrix = values[name]
+                values[name] = {
+                    "data": matrix.data.tolist(),
+                    "indices": matrix.indices.tolist(),
+                    "indptr": matrix.indptr.tolist(),
+                    "shape": list(matrix.shape),
+                }
+        for name in ("lower", "upper"):
+            if name in values:
+                finite = [None if math.isinf(x) else x for x in values[name]]
+                values[name] = finite
+        return values
 
     @cached_property
     def _solved(self) -> SolvedEqualities:
@@ -663,16 +905,29 @@ class Polytope(Domain):
     def free(self) -> Polytope:
         """The same set in coordinates v, theta = c + N v."""
         # A cached reference to itself would keep the polytope in memory.
-        return self if self.A_eq is None else self._free
+        return self._free if self.has_equalities else self
 
     @cached_property
     def _free(self) -> Polytope:
-        # Without its checks, which would search for the center again.
-        free = object.__new__(Polytope)
-        rows, limits = freeze(self._free_rows.rows), freeze(self._free_rows.bounds)
-        vars(free).update(A=rows, b=limits, A_eq=None, b_eq=None)
-        vars(free)["_chebyshev"] = self._checked_center
-        return free
+        if self._is_large:
+            origin, basis, _ = self._geometry.hull
+            center = basis.T @ (self._geometry.coordinates.origin - origin)
+            return _build_checked(*self._geometry.free_rows, center)
+        return _build_checked(
+            self._free_rows.rows, self._free_rows.bounds, self._checked_center
+        )
+
+    @cached_property
+    def _round(self) -> Polytope:
+        """A large polytope in the coordinates of `coordinates`."""
+        chart = self._geometry.chart
+        rank = self._geometry.rank
+        body = _build_checked(chart.rows, np.ones(len(chart.rows)), np.zeros(rank))
+        vars(body)["is_bounded"] = self.is_bounded
+        if self.is_bounded:
+            reach = np.full(rank, chart.radius)
+            vars(body)["_box"] = (freeze(-reach), freeze(reach))
+        return body
 
     def _find_center(self) -> tuple[Array | bounds.Obstacle, Ints]:
         """Return a center in free coordinates, or an obstacle, and numbers of rows.
@@ -683,41 +938,15 @@ class Polytope(Domain):
         if self.A_eq is None:
             return bounds.find_center(self.A, self.b), np.arange(len(self.b))
         rows, limits, noise, numbers, _ = self._free_rows
-        chart = self._theta_chart
-        center = bounds.find_center(rows, limits, noise, chart)
-        if chart is not None and isinstance(center, bounds.Obstacle) and center.is_open:
-            # The chart may be ill-conditioned, for equalities of many scales.
-            center = bounds.find_center(rows, limits, noise)
-        return center, numbers
-
-    @property
-    def _theta_chart(self) -> bounds.Chart | None:
-        """Coordinates of theta for linear programs, None if v serves as well.
-
-        Rows of a network are sparse in theta and dense in v.
-        """
-        free = self._free_rows
-        num_entries = np.count_nonzero(self.A) + np.count_nonzero(self.A_eq)
-        # A dense program of ten times as many entries takes longer, although it has
-        # fewer coordinates and no equalities.
-        if free.rows.shape[1] < bounds.MANY or num_entries > 0.1 * free.rows.size:
-            return None
-        from scipy.sparse import csr_array
-
-        # Rows that have length 1 in free coordinates, as the others in a chart.
-        factors = (free.factors / np.linalg.norm(free.rows, axis=1))[:, None]
-        sizes = np.linalg.norm(self.A_eq, axis=1)[:, None]
-        return bounds.Chart(
-            csr_array(self.A[free.numbers] * factors),
-            np.ascontiguousarray(self._solved.basis.T),
-            csr_array(self.A_eq / sizes),
-        )
+        return bounds.find_center(rows, limits, noise), numbers
 
     @cached_property
     def _checked_center(self) -> Array:
+        """Center in free coordinates, of a copy that has lost it."""
         center, numbers = self._find_center()
         if isinstance(center, bounds.Obstacle):
-            _raise_no_interior(center, numbers[center.rows])
+            rows = numbers[center.rows].tolist()
+            _raise_no_interior(center, [str(row) for row in rows])
         return center
 
     @cached_property
@@ -733,8 +962,7 @@ class Polytope(Domain):
         reach = min(1.0, float(np.abs(limits[used] / sizes[used]).max(initial=0.0)))
         tolerance = TOLERANCE * (reach + np.abs(point).max()) * sizes
         for i in np.flatnonzero(is_idle & (limits < -tolerance)):
-            got = f"row {i} of A, which no point of A_eq theta = b_eq satisfies"
-            check.fail("A theta <= b", "feasible on the equalities", got)
+            raise _ViolatedRowError(int(i))
         if is_idle.all():
             got = "rows that the equalities imply"
             check.fail("A theta <= b", "an inequality on A_eq theta = b_eq", got)
@@ -753,6 +981,8 @@ class Polytope(Domain):
 
     @cached_property
     def _chebyshev(self) -> Array:
+        if self._is_large:
+            return self._geometry.center
         if self.A_eq is None:
             return self._checked_center
         _, point, basis = self._solved
@@ -767,8 +997,66 @@ class Polytope(Domain):
 
     @property
     def has_equalities(self) -> bool:
-        """Whether equalities are given."""
+        """Whether the affine hull is not the whole space."""
+        if self._is_large:
+            return not self._geometry.is_full
         return self.A_eq is not None
+
+    @property
+    def has_round_coordinates(self) -> bool:
+        """Whether samplers draw other coordinates than theta."""
+        return self._is_large or self.has_equalities
+
+    def coordinates(self, dim: int) -> Coordinates:
+        """Return coordinates in which a large polytope is round."""
+        self.check(dim)
+        if self._is_large:
+            return self._geometry.coordinates
+        return super().coordinates(dim)
+
+    def in_coordinates(self, dim: int) -> Polytope:
+        """Return the polytope in these coordinates."""
+        self.check(dim)
+        return self._round if self._is_large else self.free
+
+    def move_inside(self, points: Array) -> Array:
+        """Return points that rounding errors have put outside, moved inside."""
+        if not self._is_large:
+            return super().move_inside(points)
+        dim = self._geometry.dim
+        return self._geometry.move_inside(points.reshape(-1, dim)).reshape(points.shape)
+
+    def contains(self, theta: ArrayLike) -> bool:
+        """Return whether ``theta`` is inside, with a tolerance for equalities only."""
+        if not self._is_large:
+            return super().contains(theta)
+        return bool(self._geometry.is_inside(self._to_vector("theta", theta)[None])[0])
+
+    def project(self, theta: ArrayLike) -> Array:
+        """Return the nearest point of the domain in l2, which passes `contains`."""
+        if not self._is_large:
+            return super().project(theta)
+        point = self._to_vector("theta", theta)
+        nearest = point
+        if not self._geometry.is_inside(point[None])[0]:
+            origin, basis, _ = self._geometry.hull
+            inner = self.free if self.has_equalities else self._same_set
+            nearest = origin + basis @ inner.project(basis.T @ (point - origin))
+            nearest = self._geometry.move_inside(nearest[None])[0]
+        return nearest.reshape(np.shape(theta))
+
+    @cached_property
+    def _same_set(self) -> Polytope:
+        """The polytope of full dimension, as one of dense unit rows."""
+        return _build_checked(*self._geometry.free_rows, self._geometry.center)
+
+    def chord(self, theta: ArrayLike, direction: ArrayLike) -> tuple[float, float]:
+        """Return the interval of t with ``theta + t direction`` in the domain."""
+        if not self._is_large:
+            return super().chord(theta, direction)
+        point = self._to_vector("theta", theta)
+        along = self._to_vector("direction", direction)
+        return self._geometry.chord(point, along)
 
     @property
     def is_product(self) -> bool:
@@ -778,7 +1066,7 @@ class Polytope(Domain):
     @property
     def has_exact_test(self) -> bool:
         """Whether the polytope is given by inequalities alone."""
-        return self.A_eq is None
+        return not self._is_large and self.A_eq is None
 
     def contains_exactly(self, point: Sequence[Decimal]) -> bool:
         """Compare each row with its bound."""
@@ -796,6 +1084,9 @@ class Polytope(Domain):
 
     def facets(self, dim: int) -> tuple[Array, Array]:
         """Return the inequalities, projected onto the null space of the equalities."""
+        if self._is_large:
+            self.check(dim)
+            return self._geometry.facets
         body = self.body(dim)
         return body.matrix[body.num_rows :], body.bounds[body.num_rows :]
 
@@ -812,6 +1103,9 @@ class Polytope(Domain):
 
     @cached_property
     def _sides(self) -> tuple[Array, Array] | None:
+        if self._is_large:
+            given = self._geometry.given
+            return (given.lower, given.upper) if self._geometry.is_product else None
         is_used = self.A != 0.0
         if self.A_eq is not None or (is_used.sum(axis=1) != 1).any():
             return None
@@ -827,6 +1121,8 @@ class Polytope(Domain):
     def _box(self) -> tuple[Array, Array]:
         if self.box is not None:
             return self.box
+        if self._is_large:
+            return self._geometry.box
         if self.A_eq is not None:
             _, point, basis = self._solved
             return point - self.free.support(-basis), point + self.free.support(basis)
@@ -835,35 +1131,53 @@ class Polytope(Domain):
     @cached_property
     def is_bounded(self) -> bool:
         """Whether the rows positively span the space (a linear program decides)."""
-        chart = None if self.A_eq is None else self._theta_chart
-        return bounds.is_bounded(self.free.A, chart)
+        if self._is_large:
+            return self._geometry.is_bounded
+        return bounds.is_bounded(self.free.A)
 
     def affine_dim(self, dim: int) -> int:
-        """Return ``dim`` less the number of equalities."""
+        """Return ``dim`` less the number of independent equalities."""
         self.check(dim)
+        if self._is_large:
+            return self._geometry.rank
         return dim if self.A_eq is None else dim - len(self.A_eq)
 
     def hull(self, dim: int) -> tuple[Array, Array]:
         """Return c and N."""
         self.check(dim)
-        if self.A_eq is None:
+        if not self.has_equalities:
             return super().hull(dim)
+        if self._is_large:
+            origin, basis, _ = self._geometry.hull
+            return origin.copy(), basis.copy()
         _, point, basis = self._solved
         return point.copy(), basis.copy()
 
     def check(self, dim: int) -> None:
         """Raise unless the rows have ``dim`` coordinates."""
         super().check(dim)
-        if self.A.shape[1] != dim:
-            check.fail("A", f"of shape (any, {dim})", f"shape {self.A.shape}")
+        if self._dim != dim:
+            shape = (self._dim,) if self.A is None else self.A.shape
+            name = "lower or upper" if self.A is None else "A"
+            condition = f"({dim},)" if self.A is None else f"(any, {dim})"
+            check.fail(name, f"of shape {condition}", f"shape {shape}")
 
     def default_center(self, dim: int) -> Array:
-        """Center of a largest inscribed ball (of one of them, if there are many)."""
+        """Center of a largest inscribed ball, and of a large polytope the analytic one.
+
+        There may be several largest balls. The result is the center of one of them.
+        """
         self.check(dim)
         return np.array(self._chebyshev)
 
     def body(self, dim: int) -> Body:
         """Return the parameters of the compiled functions, in new arrays."""
+        if self._is_large:
+            self.check(dim)
+            body = self._geometry.body
+            values = body._asdict().items()
+            arrays: Any = {k: v.copy() for k, v in values if isinstance(v, np.ndarray)}
+            return body._replace(**arrays)
         center = self.default_center(dim)
         matrix, limits = np.array(self.A), np.array(self.b)
         if self.A_eq is None:
@@ -895,7 +1209,9 @@ class Polytope(Domain):
         of the bounding box, which 2 d linear programs find. The box also gives the
         maxima along axes.
         """
-        rows = as_rows(directions, self.A.shape[1])
+        rows = as_rows(directions, self._dim)
+        if self._is_large:
+            return self._support_of_large(rows)
         if self.A_eq is not None:
             _, point, basis = self._solved
             along = np.asarray(rows @ basis)
@@ -913,12 +1229,22 @@ class Polytope(Domain):
         ]
         return np.array(values).reshape(dense.shape[:-1])[()]
 
+    def _support_of_large(self, rows: Rows) -> Values:
+        shape = rows.shape[:-1]
+        count = int(np.prod(shape, dtype=np.int64))
+        if count > 200 or self.box is not None:
+            return box_support(rows, *self._box)
+        dense = dense_rows(rows).reshape(count, -1)
+        if (np.count_nonzero(dense, axis=-1) <= 1).all():  # along axes
+            return np.asarray(box_support(dense, *self._box)).reshape(shape)[()]
+        return np.asarray(self._geometry.support(dense)).reshape(shape)[()]
+
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Return the distance of the farthest corner of the bounding box."""
         middle = self._check_center(p, center, dim)
         lower, upper = self._box
         corner = float(norm(np.maximum(upper - middle, middle - lower), p))
-        if self.A_eq is None or p != 2.0:
+        if self._is_large or self.A_eq is None or p != 2.0:
             return corner
         # The distance is split into parts along the hull and across it (Pythagoras).
         across, point, basis = self._solved
@@ -926,11 +1252,26 @@ class Polytope(Domain):
         off = float(np.linalg.norm(across @ (middle - point)))
         return min(corner, math.hypot(along, off))
 
+    def diameter(self, p: float, dim: int) -> float:
+        """Return the diameter of the bounding box."""
+        lower, upper = self._box
+        return 2.0 * self.max_norm(p, 0.5 * lower + 0.5 * upper, dim)
+
     def _gauge_rows(self, rows: Array) -> Array:
         """Return the largest <a, theta> / b over rows with <a, theta> > 0."""
-        if self.A_eq is not None:
+        if self._is_large or self.A_eq is not None:
             return super()._gauge_rows(rows)
         heights = rows @ self.A.T
         with np.errstate(divide="ignore", invalid="ignore"):
             shares = np.where(heights > 0.0, heights / self.b, 0.0)
         return np.asarray(shares.max(axis=1))
+
+
+def _build_checked(rows: Array, limits: Array, center: Array) -> Polytope:
+    """Return a polytope of dense rows without its checks, around a known center."""
+    body = object.__new__(Polytope)
+    fields = dict.fromkeys(("A_eq", "b_eq", "lower", "upper"))
+    rows, limits = freeze(np.ascontiguousarray(rows)), freeze(np.array(limits))
+    vars(body).update(A=rows, b=limits, **fields)
+    vars(body)["_chebyshev"] = vars(body)["_checked_center"] = freeze(np.array(center))
+    return body

@@ -55,6 +55,10 @@ class Absolute(_PiecewiseLinear):
         residual = u - y
         return abs(residual), np.sign(residual)
 
+    @staticmethod
+    def _exact_kinked(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
+        return abs(u - y)
+
     def _prox(self, u: Array, y: Array, c: Array) -> Array:
         """Soft threshold of the residual."""
         residual = u - y
@@ -86,6 +90,10 @@ class Quantile(_PiecewiseLinear):
         if residual > 0.0:
             return params[0] * residual, -params[0]
         return (params[0] - 1.0) * residual, 1.0 - params[0]
+
+    @staticmethod
+    def _exact_kinked(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
+        return (params[0] * (y - u)).max((params[0] - 1) * (y - u))
 
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Return max(level, 1 - level)."""

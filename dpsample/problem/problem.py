@@ -137,6 +137,7 @@ class Problem:
         if isinstance(loss, RecordGradient):
             loss.check_records(rows, self.data.offset)
             encoding = None  # theta is not linear in the rows
+            # Names of columns are not names of coefficients if their numbers differ.
             if feature_names is None and self.dim != width:
                 names = None
         self.encoding = encoding
@@ -241,6 +242,10 @@ class Problem:
     def _complete_names(
         self, names: Sequence[str] | None, width: int
     ) -> tuple[str, ...]:
+        """Return names of ``width`` coefficients, and of the intercept if there is one.
+
+        By default they are positions: "0", "1" and so on.
+        """
         if names is None:
             names = [str(j) for j in range(width)]
         labels = unique(names)

@@ -1,14 +1,16 @@
 """Reduced target, the density in free coordinates of the domain's affine hull.
 
-The hull is all theta = c + N v, where the columns of N are orthonormal. The margin of a
+The hull is all theta = c + N v, where the columns of N are independent. The margin of a
 record is <a, theta> + b = <N^T a, v> + (b + <a, c>). So in v the records are rows N^T a
-with other offsets. The squared distance from the regularizer's center z is
+with other offsets. For orthonormal columns the squared distance from the regularizer's
+center z is
 
     |theta - z|^2 = |v - N^T (z - c)|^2 + D^2,
 
 where D is the distance of z from the hull. So the densities of theta on the hull and of
 v differ by a constant factor. A draw of v gives a draw of theta with the same error in
-total variation.
+total variation. Without a regularizer any independent columns will do, such as those of
+coordinates in which a large polytope is round.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array, Bools
+from dpsample.domains.domain import Coordinates, Domain
 from dpsample.losses.custom import Custom
 from dpsample.numerics.norms import conversion
 from dpsample.problem.facts import PublicFacts
@@ -44,16 +47,13 @@ class ReducedTarget:
     original: GibbsTarget
     origin: Array  # (dim,): c
     basis: Array  # (dim, m): N
+    inverse: Array  # (m, dim): left inverse of N
     shift: float  # energy of theta less the energy of v
 
     def lift(self, vectors: Array) -> Array:
-        """Return points c + N v of rows v, projected if rounding leads outside."""
+        """Return points c + N v of rows v, moved inside if rounding leads outside."""
         points = self.origin + vectors @ self.basis.T
-        domain = self.original.domain
-        for point in points.reshape(-1, len(self.origin)):  # views
-            if not domain.contains(point):
-                point[:] = domain.project(point)
-        return np.asarray(points)
+        return self.original.domain.move_inside(points)
 
     @property
     def moves(self) -> Bools:
@@ -62,7 +62,7 @@ class ReducedTarget:
 
     def drop(self, point: Array) -> Array:
         """Return the coordinates v of a point of the hull."""
-        return np.asarray(self.basis.T @ (point - self.origin))
+        return np.asarray(self.inverse @ (point - self.origin))
 
 
 def has_equalities(target: GibbsTarget) -> bool:
@@ -100,12 +100,24 @@ def regularizer_obstacle(regularizer: Regularizer, params: RegularizerParams) ->
     return ""
 
 
-def reduce(target: GibbsTarget) -> ReducedTarget:
-    """Return the target in free coordinates of the domain's hull."""
+def reduce(target: GibbsTarget, *, is_for_release: bool = False) -> ReducedTarget:
+    """Return the target in free coordinates of the domain's hull.
+
+    They are orthonormal if a regularizer measures distances, and for a release, whose
+    proof uses bounds of the records in these coordinates.
+    """
+    domain, dim = target.domain, target.dim
+    if is_for_release or target.mu > 0.0:
+        origin, basis = domain.hull(dim)
+        coordinates = Coordinates(origin, basis, basis.T, is_orthonormal=True)
+        inner_domain = domain.in_hull_coordinates(dim)
+    else:
+        coordinates = domain.coordinates(dim)
+        inner_domain = domain.in_coordinates(dim)
     if isinstance(target, Density):
-        return _reduce_density(target)
+        return _reduce_density(target, coordinates, inner_domain)
     assert isinstance(target, Gibbs)
-    return _reduce_gibbs(target)
+    return _reduce_gibbs(target, coordinates, inner_domain)
 
 
 class _Penalty(NamedTuple):
@@ -116,22 +128,25 @@ class _Penalty(NamedTuple):
     shift: float  # of the energy: the part of the distance across the hull
 
 
-def _reduce_penalty(target: GibbsTarget, origin: Array, basis: Array) -> _Penalty:
+def _reduce_penalty(target: GibbsTarget, coordinates: Coordinates) -> _Penalty:
+    origin, basis, inverse, _ = coordinates
     params = target.regularizer_params
-    center = basis.T @ (params.center - origin)
+    center = inverse @ (params.center - origin)
     off = params.center - origin - basis @ center
     weight = target.mu * params.scale
     shift = 0.5 * target.k * weight * float(off @ off)
     return _Penalty(weight, SquaredNorm(center=center), shift)
 
 
-def _reduce_density(target: Density) -> ReducedTarget:
-    origin, basis = target.domain.hull(target.dim)
-    penalty = _reduce_penalty(target, origin, basis)
+def _reduce_density(
+    target: Density, coordinates: Coordinates, domain: Domain
+) -> ReducedTarget:
+    origin, basis, inverse, _ = coordinates
+    penalty = _reduce_penalty(target, coordinates)
     inner = Density(
         functions=target.functions.in_coordinates(origin, basis),
         dim=basis.shape[1],
-        domain=target.domain.in_hull_coordinates(target.dim),
+        domain=domain,
         k=target.k,
         mu=penalty.weight,
         regularizer=penalty.regularizer,
@@ -142,18 +157,26 @@ def _reduce_density(target: Density) -> ReducedTarget:
         original=target,
         origin=origin,
         basis=basis,
+        inverse=inverse,
         shift=penalty.shift,
     )
 
 
-def _reduce_gibbs(target: Gibbs) -> ReducedTarget:
+def _reduce_gibbs(
+    target: Gibbs, coordinates: Coordinates, domain: Domain
+) -> ReducedTarget:
     # Factor by which public bounds of the records in v are widened for rounding errors.
     widened = 1.0 + 1e-9
     problem, dim = target.problem, target.dim
-    origin, basis = problem.domain.hull(dim)
+    origin, basis, inverse, is_orthonormal = coordinates
+    stretch = 1.0
+    if not is_orthonormal:
+        # A bound of the largest singular value of N.
+        sums = [np.abs(basis).sum(axis=axis).max() for axis in (0, 1)]
+        stretch = float(np.sqrt(sums[0] * sums[1]))
     rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
     offset = as_rows(data) @ origin + (data.offset if data.offset.size else 0.0)
-    penalty = _reduce_penalty(target, origin, basis)
+    penalty = _reduce_penalty(target, coordinates)
     # The bounds of the records in v follow from public bounds, because |N^T a| <= |a|
     # and the offset changes by <a, c>. So whether they hold reveals nothing.
     facts, loss = problem.facts, problem.loss
@@ -167,8 +190,8 @@ def _reduce_gibbs(target: Gibbs) -> ReducedTarget:
         rows,
         data.response,
         loss=loss,
-        domain=problem.domain.in_hull_coordinates(dim),
-        row_bound=max(size * widened, 1e-30),
+        domain=domain,
+        row_bound=max(stretch * size * widened, 1e-30),
         response_bound=problem.response_bound,
         offset=offset,
         offset_bound=max(reach * widened, 1e-30),
@@ -181,5 +204,10 @@ def _reduce_gibbs(target: Gibbs) -> ReducedTarget:
         # The replaced far responses depend on the bound of the margins, which differs.
         shift = target.energy(origin) - inner_target.energy(np.zeros(basis.shape[1]))
     return ReducedTarget(
-        target=inner_target, original=target, origin=origin, basis=basis, shift=shift
+        target=inner_target,
+        original=target,
+        origin=origin,
+        basis=basis,
+        inverse=inverse,
+        shift=shift,
     )

@@ -65,6 +65,7 @@ INNER = {
     "near_response",
     "norm_length",
     "of",
+    "oscillation",
     "params",
     "parse_field",
     "plan",

@@ -260,9 +260,11 @@ REFUSED = {
     "every row of A must be nonzero, got zeros in row 1.": lambda: Polytope(
         [[1.0], [0.0]], [1.0, 1.0]
     ),
-    "A theta <= b must be a set with interior points, got inequalities that no point "
-    "satisfies strictly. Rows 0 and 1 of A force an equality: give it as A_eq theta = "
-    "b_eq, or call Polytope.reduced.": (lambda: Polytope([[1.0], [-1.0]], [1.0, -1.0])),
+    "A theta <= b must be a set of dimension >= 1, got the single point [1.0].": (
+        lambda: Polytope([[1.0], [-1.0]], [1.0, -1.0])
+    ),
+    "A, lower and upper must be one inequality or finite bound at least, got none. "
+    "Use WholeSpace for all vectors.": lambda: Polytope(A_eq=[[1.0, 1.0]], b_eq=[1.0]),
     "A must be of shape (any, 3), got shape (1, 2).": lambda: Polytope(
         [[1.0, 0.0]], [1.0]
     ).body(3),

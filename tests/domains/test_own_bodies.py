@@ -240,6 +240,41 @@ class TestRefusals:
                 )
 
 
+class TestInfiniteSides:
+    def test_geometry(self):
+        half = Box([0.0, -np.inf], [np.inf, 2.0])
+        assert not half.is_bounded
+        assert half.contains([1e9, -1e9]) and not half.contains([-1e-9, 0.0])
+        low, high = half.chord([1.0, 1.0], [1.0, 1.0])
+        assert (low, high) == pytest.approx((-1.0, 1.0))
+        assert half.contains(half.interior_point(2))
+        np.testing.assert_array_equal(half.project([-1.0, 3.0]), [0.0, 2.0])
+
+    def test_exponentials(self):
+        target = dps.Density(
+            energy=lambda x: x[0] + 2.0 * x[1], dim=2, domain=Box(0.0, np.inf)
+        )
+        draws = dps.sample(target, num_draws=2000, seed=1, progress=False)
+        theta = draws.posterior["theta"].values
+        np.testing.assert_allclose(theta.mean(axis=(0, 1)), [1.0, 0.5], rtol=0.1)
+        np.testing.assert_allclose(theta.std(axis=(0, 1)), [1.0, 0.5], rtol=0.15)
+
+    def test_refusals(self):
+        for lower, upper in ((np.inf, np.inf), (0.0, -np.inf), (np.nan, 1.0), (1, 0)):
+            with pytest.raises(ValueError, match="must be"):
+                Box(lower, upper)
+        with pytest.raises(ValueError, match="rises where the domain is unbounded"):
+            dps.Density(energy=lambda x: -x[0], dim=1, domain=Box(0.0, np.inf))
+        with pytest.raises(ValueError, match="bounds are proved"):
+            dps.Problem(
+                [[1.0]],
+                [1.0],
+                loss=dps.losses.Logistic(),
+                domain=Box(0.0, np.inf),
+                row_bound=1.0,
+            )
+
+
 def test_the_nearest_point_of_an_ellipsoid():
     domain, rng = Ellipsoid(MATRIX, center=[1.0, 2.0]), np.random.default_rng(6)
     root = np.linalg.cholesky(np.linalg.inv(MATRIX))

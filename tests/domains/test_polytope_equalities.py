@@ -96,15 +96,13 @@ def test_copies_are_equal():
 @pytest.mark.parametrize(
     ("b", "equalities", "words"),
     [
-        ([1, 1, 1, -1, 1, 1], None, "Rows 0 and 3 of A force an equality.*A_eq"),
-        ([1, 1, 1, -2, 1, 1], None, "Correct the inequalities"),
-        (np.ones(6), ([[1, 1, 0], [2, 2, 0]], [0, 0]), "rank 1 of 2 rows.*Leave out"),
+        ([1, 1, 1, -2, 1, 1], None, "Rows 0 and 3.*Correct the inequalities"),
         (np.ones(6), ([[1, 1, 0], [2, 2, 0]], [0, 1]), "No point satisfies all"),
         (np.ones(6), ([[1, 1, 1]], [5.0]), "a set with interior points"),
-        (np.ones(6), ([[1, 1, 1]], [3.0]), "force an equality"),
+        (np.ones(6), ([[1, 1, 1]], [3.0]), "got the single point"),
         (np.ones(6), ([[1, 0, 0]], [3.0]), "feasible on the equalities, got row 0"),
-        (np.ones(6), (np.eye(3), np.zeros(3)), "No direction would be left"),
-        (np.ones(6), ([[0, 0, 0]], [0.0]), "zeros in row 0"),
+        (np.ones(6), (np.eye(3), np.zeros(3)), "got the single point"),
+        (np.ones(6), ([[0, 0, 0]], [1.0]), "zeros in row 0"),
         (np.ones(6), ([[1, 0, 0]], None), "given together, got A_eq alone"),
     ],
 )
@@ -114,6 +112,28 @@ def test_what_leaves_no_room_is_refused(b, equalities, words):
         Polytope(CUBE, b, *more)
 
 
-def test_three_inequalities_that_force_a_point_name_the_remedy():
-    with pytest.raises(ValueError, match="Rows 0, 1 and 2 of A force an equality"):
+def test_three_inequalities_that_force_a_point_are_refused_as_one():
+    with pytest.raises(ValueError, match="got the single point"):
         Polytope([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("b", "equalities", "equal"),
+    [
+        ([1, 1, 1, -1, 1, 1], (), [[1.0, 0.0, 0.0]]),
+        (np.ones(6), ([[1, 1, 0], [2, 2, 0]], [0, 0]), [[1.0, 1.0, 0.0]]),
+        (np.ones(6), ([[0, 0, 0], [1, 1, 0]], [0, 0]), [[1.0, 1.0, 0.0]]),
+    ],
+)
+def test_hidden_dependent_and_empty_equalities_are_solved(b, equalities, equal):
+    body = Polytope(CUBE, b, *equalities)
+    assert body.affine_dim(3) == 2 and body.A_eq.tolist() == equal
+    assert body.contains(body.default_center(3))
+    assert Polytope.reduced(CUBE, b, *equalities) == body
+
+
+def test_bounds_are_rows():
+    body = Polytope(A_eq=[[1.0, 1.0, 1.0]], b_eq=[1.0], lower=0.0)
+    assert body == simplex(3)
+    free = Polytope(lower=[0.0, -np.inf], upper=[1.0, 2.0])
+    assert not free.is_bounded and free.contains([0.5, -1e9])

@@ -58,7 +58,7 @@ def log_root(a, b, c):
     x = min(c / a, c / b)
     for _ in range(MAX_ROUNDS):
         exponent = (b - a) * x
-        # share of u^a in the sum
+        # Share of u^a in the sum, by which the slopes a and b are weighted.
         share = 1.0 / (1.0 + math.exp(exponent)) if exponent <= MAX_EXPONENT else 0.0
         # The larger of both powers is factored out, so that exp does not overflow.
         if x > 0.0:

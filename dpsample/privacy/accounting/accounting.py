@@ -210,8 +210,9 @@ def _delta(
 ) -> float:
     """Return the smallest of the bounds that apply to parts of a normal form.
 
-    Or the first one that is at most ``enough``. If the smallest bound rests on a
-    theorem that `theorems_used` names, it is added to ``used``.
+    Or the first one that is at most ``enough``, which saves the slow ones. If the
+    smallest bound rests on a theorem that `theorems_used` names, it is added to the set
+    ``used``.
     """
     if not parts:
         return 0.0
@@ -253,6 +254,7 @@ def _bounds(
         yield loss_distributions.composed_delta(parts, epsilon, relation), ""
     elif len(parts) > 1:
         yield _split_delta(list(parts), parts, epsilon, relation, used), ""
+    # Without sampled steps the bound needs no theorem that a reader might not expect.
     is_sampled = any(isinstance(part, PoissonGaussianEvent) for part in parts)
     yield _renyi_delta(parts, epsilon, relation), SAMPLED_THEOREM * is_sampled
 
@@ -286,7 +288,8 @@ def _near_delta(
         ideal_delta = _delta(parts, loss, relation)
         return (ideal_delta + (1.0 + math.exp(loss)) * distance) * ROUND_UP
 
-    # The bound is convex in e^loss. If it still falls at epsilon, the minimum is there.
+    # The bound is convex in e^loss. If it still falls at epsilon, the minimum up to
+    # epsilon is there. A second point, 1 % and 0.001 higher, shows whether it does.
     best_loss = epsilon
     if bound(1.01 * epsilon + 1e-3) > bound(epsilon):
         best_loss = min(epsilon, _turning_point(parts, distance, relation))
@@ -412,6 +415,7 @@ def _split_delta(
     # totals[i] is the smallest sum for i shares of the terms up to now.
     unit, shares = epsilon / 32.0 / ROUND_UP, range(33)
     totals = [0.0] * len(shares)
+    # One term after the other, so that the work grows linearly with their number.
     for term in terms:
         curve = [_delta(term, unit * j, relation, used) for j in shares]
         totals = [min(totals[i - j] + curve[j] for j in range(i + 1)) for i in shares]

@@ -202,6 +202,7 @@ def _points(event: Event, size: int, relation: str) -> tuple[Point, ...]:
         epsilon = min(math.exp(log_epsilon), LARGEST_EPSILON)
         return Point(epsilon, _chain_delta(event, epsilon, size, relation))
 
+    # 24 points, each a factor e^0.4 below the one before.
     last, step = math.log(LARGEST_EPSILON), 0.4
     points = [point(last - step * j) for j in range(24)]
     middle = math.log(min(points, key=lambda p: p.delta).epsilon)

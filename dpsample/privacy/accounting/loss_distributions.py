@@ -104,7 +104,7 @@ def is_noiseless(part: Event) -> bool:
 
 
 def _num_steps(part: Event) -> int:
-    """Return how many equal distributions a part composes."""
+    """Return the number of equal distributions that a part composes."""
     if isinstance(part, NESTED):
         return max(sum(map(_num_steps, block)) for block in blocks_of(part))
     if isinstance(part, AllocatedGaussianEvent):
@@ -348,7 +348,8 @@ def _range(part: Event, relation: str) -> float:
     else:
         return _reach(part, relation)
     total = math.sqrt(num_steps) * _deviation(part, relation)
-    # A Gaussian of that standard deviation, or the largest loss of all steps.
+    # The smaller one of two bounds: 20 standard deviations above the mean of a Gaussian
+    # loss, or all steps at a loss that one of them rarely exceeds.
     return min(total * (0.5 * total + 20.0), num_steps * size * (9.0 + size))
 
 

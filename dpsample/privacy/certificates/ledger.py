@@ -563,6 +563,7 @@ def _first_proved(
 
 
 def _state_of(entry: Entry) -> str:
+    """Return a word for the table: whether the entry is a guarantee."""
     if entry.relation is None:
         return "as declared"
     if entry.is_declared and len(entry.warnings) == 1:
@@ -590,12 +591,14 @@ def _digits_above(value: float, limit: float) -> str:
 
 
 def _format_epsilon(epsilon: float) -> str:
+    """Return an epsilon as text, rounded up."""
     if not math.isfinite(epsilon):
         return "infinite"
     return round_up(epsilon) if epsilon > 0.0 else "0"
 
 
 def _key_of(item: Item) -> str:
+    """Return the key of an item in the JSON form of its entry."""
     return "event" if isinstance(item, Event) else "certificate"
 
 

@@ -225,7 +225,7 @@ def _barrier(domain: Domain, dim: int) -> Barrier | None:
     body = domain.body(dim)
     if domain.is_polytope:
         return _facet_barrier(body.matrix, body.bounds)
-    if domain.is_box:
+    if domain.is_box or (domain.is_product and not domain.is_bounded):
         return _box_barrier(body.lower, body.upper)
     if domain.is_simplex:
         return _box_barrier(body.lower, np.full(dim, np.inf))

@@ -1,0 +1,268 @@
+"""Bars of open densities and bodies: what a user waits for, in CPU seconds of one core.
+
+    python benchmarks/open.py [ROW ...]
+
+Rows of polytopes need three metabolic networks in the folder DPSAMPLE_FLUX: pairs
+NAME_S.npz (a sparse matrix S) and NAME_bounds.npz (arrays lower and upper).
+
+A row prints its name, the bar and the number measured. BLAS runs in one thread, so that
+CPU seconds are those of one core. Compiled kernels are loaded before the clock starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+import dpsample as dps
+from dpsample.domains import Ball, Domain, Polytope, WholeSpace
+
+Array = NDArray[np.float64]
+clock = time.process_time
+WANTED = 1000.0  # effective draws, of coordinates and of their squares
+ROWS: dict[str, Callable[[], None]] = {}
+
+
+def row(function: Callable[[], None]) -> Callable[[], None]:
+    """Add a row of the table, named as its function."""
+    ROWS[function.__name__] = function
+    return function
+
+
+def show(bar: str, **measured: Any) -> None:
+    """Print a measured row."""
+    texts = [
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in measured.items()
+    ]
+    print(f"    {bar} | {', '.join(texts)}", flush=True)
+
+
+def uniform(domain: Domain, dim: int) -> dps.Gibbs:
+    """Return the uniform distribution, the density of a record of zeros."""
+    problem = dps.Problem(
+        np.zeros((1, dim)),
+        [1.0],
+        loss=dps.losses.Linear(),
+        domain=domain,
+        row_bound=1.0,
+        response_bound=1.0,
+    )
+    return dps.Gibbs(problem, k=1.0, mu=0.0)
+
+
+def draw(target: dps.Gibbs, num_draws: int, seed: int = 1) -> tuple[Any, float]:
+    """Return draws by billiards, and CPU seconds."""
+    begin = clock()
+    tree = dps.sample(
+        target,
+        sampler=dps.samplers.BilliardHMC(),
+        num_draws=num_draws,
+        threads=1,
+        progress=False,
+        check=False,
+        seed=seed,
+    )
+    return tree, clock() - begin
+
+
+def load_kernels() -> None:
+    """Compile the kernels, or load them."""
+    cube = np.vstack([np.eye(3), -np.eye(3)])
+    draw(uniform(Polytope(cube, np.ones(6), np.ones((1, 3)), [0.0]), 3), 20)
+    draw(logistic(200, 4, Ball(3.0)), 20)
+    draw(logistic(200, 4, WholeSpace()), 20)
+
+
+def effective(draws: Array) -> float:
+    """Return the least effective number of draws of coordinates and squares."""
+    from arviz_stats.base import array_stats
+
+    moves = draws.reshape(-1, draws.shape[-1]).std(axis=0) > 0.0
+    values = draws[..., moves]
+    squares = (values - values.mean(axis=(0, 1))) ** 2
+    return min(
+        float(np.min(array_stats.ess(part, chain_axis=0, draw_axis=1, method="bulk")))
+        for part in (values, squares)
+    )
+
+
+def reach(domain: Domain, dim: int, built: float, num_draws: int) -> tuple[Any, Array]:
+    """Draw, and print the CPU seconds from the arguments to 1000 effective draws."""
+    begin = clock()
+    target = uniform(domain, dim)
+    tree, cpu = draw(target, num_draws)
+    prepared = clock() - begin - cpu
+    # The time of draws is proportional to their number. That of the warm-up is not.
+    _, short = draw(target, num_draws // 4, seed=2)
+    rate = max(cpu - short, 1e-3) / (0.75 * num_draws)
+    draws = tree.posterior["theta"].values
+    ess = effective(draws)
+    warm = max(cpu - rate * num_draws, 0.0)
+    wanted = rate * num_draws * WANTED / ess
+    facts = {
+        "cpu_to_1000": built + prepared + warm + wanted,
+        "built": built,
+        "prepared": prepared,
+        "warm_up": warm,
+        "ess": ess,
+        "draws": 4 * num_draws,
+        "settled": tree.attrs.get("has_settled"),
+    }
+    return facts, draws
+
+
+def network(name: str) -> tuple[Any, Array, Array]:
+    """Return S, lower and upper bounds of a metabolic network."""
+    folder = Path(os.environ.get("DPSAMPLE_FLUX", "."))
+    bounds = np.load(folder / f"{name}_bounds.npz")
+    stoichiometry = sparse.csr_array(sparse.load_npz(folder / f"{name}_S.npz"))
+    return stoichiometry, bounds["lower"], bounds["upper"]
+
+
+def flux(name: str, bar: str, num_draws: int) -> None:
+    """Sample the flux space of a network."""
+    matrix, lower, upper = network(name)
+    begin = clock()
+    body = Polytope(
+        A_eq=matrix, b_eq=np.zeros(matrix.shape[0]), lower=lower, upper=upper
+    )
+    built = clock() - begin
+    facts, draws = reach(body, len(lower), built, num_draws)
+    flat = draws.reshape(-1, len(lower))
+    missed = np.abs(matrix @ flat.T)
+    terms = np.abs(matrix) @ np.abs(flat).T
+    ranges = np.maximum(body.support(np.eye(len(lower))) - lower, 1e-300)
+    excess = np.maximum(lower - flat, flat - upper).max(axis=0)
+    show(
+        bar,
+        **facts,
+        free=body.affine_dim(len(lower)),
+        residual=float(np.max(missed / np.maximum(terms, 1e-9))),
+        largest_residual=float(missed.max()),
+        excess=float(np.max(excess / ranges)),
+    )
+
+
+@row
+def textbook() -> None:
+    """95 fluxes."""
+    flux("textbook", "<= 1", 2000)
+
+
+@row
+def iJO1366() -> None:
+    """2583 fluxes, of which 582 are free."""
+    flux("iJO1366", "<= 40, residual <= 1e-9, excess <= 1e-9", 1000)
+
+
+@row
+def salmonella() -> None:
+    """3357 fluxes."""
+    flux("salmonella", "built and sampled, or refused with a true reason", 1000)
+
+
+def ordered(dim: int, *, is_simplex: bool) -> Polytope:
+    """Return 0 <= x_1 <= ... <= x_d, with sum 1 or all of them at most 1."""
+    steps = sparse.diags_array(
+        [np.ones(dim - 1), -np.ones(dim - 1)], offsets=[0, 1], shape=(dim - 1, dim)
+    )
+    lower, upper = np.full(dim, -np.inf), np.full(dim, np.inf)
+    lower[0] = 0.0
+    if is_simplex:
+        return Polytope(steps, np.zeros(dim - 1), np.ones((1, dim)), [1.0], lower=lower)
+    upper[-1] = 1.0
+    return Polytope(steps, np.zeros(dim - 1), lower=lower, upper=upper)
+
+
+def ordered_simplex(dim: int, bar: str, num_draws: int) -> None:
+    """Compare means with those of the sorted Dirichlet distribution."""
+    begin = clock()
+    body = ordered(dim, is_simplex=True)
+    facts, draws = reach(body, dim, clock() - begin, num_draws)
+    means = np.cumsum(1.0 / np.arange(dim, 0, -1)) / dim
+    error = draws.std(axis=(0, 1)) / np.sqrt(facts["ess"])
+    z = (draws.mean(axis=(0, 1)) - means) / error
+    show(bar, **facts, largest_z=float(np.abs(z).max()))
+
+
+@row
+def ordered_simplex_500() -> None:
+    """500 ordered shares."""
+    ordered_simplex(500, "<= 3, z <= 5", 1000)
+
+
+@row
+def ordered_simplex_1000() -> None:
+    """1000 ordered shares."""
+    ordered_simplex(1000, "<= 20, z <= 5", 1000)
+
+
+@row
+def ordered_cube_1000() -> None:
+    """1000 ordered numbers, built from sparse and from dense rows."""
+    begin = clock()
+    body = ordered(1000, is_simplex=False)
+    built = clock() - begin
+    bounds = np.zeros((2, 1000))
+    bounds[0, 0], bounds[1, -1] = -1.0, 1.0
+    rows = np.vstack([body.A.toarray(), bounds])
+    begin = clock()
+    Polytope(rows, np.append(body.b, [0.0, 1.0]))
+    show("<= 1", sparse=built, dense=clock() - begin)
+
+
+def logistic(num_records: int, dim: int, domain: Domain) -> dps.Gibbs:
+    """Return a logistic posterior, with a weak regularizer in the whole space."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((num_records, dim))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    truth = rng.standard_normal(dim)
+    labels = np.where(rng.random(num_records) < 1 / (1 + np.exp(-rows @ truth)), 1, -1)
+    problem = dps.Problem(
+        rows, labels, loss=dps.losses.Logistic(), domain=domain, row_bound=1.0
+    )
+    return dps.Gibbs(problem, k=500.0, mu=1e-3)
+
+
+@row
+def ball_1000() -> None:
+    """Logistic posterior in a ball, next to the same in the whole space."""
+    for name, domain in (("ball", Ball(3.0)), ("whole space", WholeSpace())):
+        tree, cpu = draw(logistic(2000, 1000, domain), 200)
+        draws = tree.posterior["theta"].values
+        ess = effective(draws)
+        show(
+            "ball <= 2 x whole space",
+            domain=name,
+            cpu=cpu,
+            ess=ess,
+            cpu_per_1000=1000.0 * cpu / ess,
+            radius=float(np.linalg.norm(draws, axis=-1).mean()),
+            settled=tree.attrs.get("has_settled"),
+        )
+
+
+def main() -> None:
+    """Print the rows that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", metavar="ROW")
+    names = parser.parse_args().rows or list(ROWS)
+    with threadpool_limits(1):
+        load_kernels()
+        for name in names:
+            print(name, flush=True)
+            ROWS[name]()
+
+
+if __name__ == "__main__":
+    main()
