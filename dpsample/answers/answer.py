@@ -42,6 +42,7 @@ MAX_ROWS = 80
 
 
 def _ed25519() -> Any:
+    """Import the library of signatures. An error says how to install it."""
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
@@ -169,7 +170,7 @@ class Answer(Predictor):
         """Refuse a theta that is not one of the certificate's; say where it is."""
 
     def _check_binding(self) -> None:
-        """Refuse parts of which one does not follow from the others."""
+        """Reject parts of which one does not follow from the others."""
         if self.digest != self.computed_digest():
             remedy = "Theta, names, encoding or certificate belong to another release."
             check.fail("digest", self.computed_digest(), self.digest, remedy)
@@ -194,6 +195,7 @@ class Answer(Predictor):
             check.fail("encoding", "one of rows as the certificate has them", size)
 
     def _check_signature(self, signature: object, public_key: object) -> None:
+        """Raise unless a public key made this signature for this release."""
         _check_length("signature", signature, 64)
         _check_length("public_key", public_key, 32)
         key = _ed25519().Ed25519PublicKey.from_public_bytes(public_key)

@@ -355,7 +355,7 @@ def _load_libraries() -> None:
 
 
 def _reduce_if_flat(target: GibbsTarget) -> ReducedTarget | None:
-    """Target in free coordinates, if the domain has equalities or is large.
+    """Return the target in free coordinates, if its domain is flat or large.
 
     In the coordinates of a large polytope its facets are at similar distances.
     """
@@ -373,7 +373,7 @@ def _reduce_if_flat(target: GibbsTarget) -> ReducedTarget | None:
 def _choose(
     target: GibbsTarget, sampler: object, rng: np.random.Generator
 ) -> SamplerChoice:
-    """Sampler, the reason for it and its chain, after a look at what was given."""
+    """Return the sampler, the reason for it and its chain, after checks."""
     if isinstance(sampler, str) and sampler == "auto":
         return choose(target)
     if isinstance(sampler, type) and issubclass(sampler, Sampler):
@@ -392,7 +392,7 @@ def _choose(
 def _facts(
     target: GibbsTarget, sampler_used: Sampler, prepared: Prepared, sampler: object
 ) -> RunFacts:
-    """Facts that decide which remedies make sense."""
+    """Return the facts that decide which remedies make sense."""
     return RunFacts(
         is_independent=sampler_used.exactness == "iid",
         is_automatic=isinstance(sampler, str),
@@ -418,7 +418,7 @@ class _OutOfTime(BaseException):
 
 @contextmanager
 def _until(limit: TimeLimit, max_seconds: float | None) -> Iterator[None]:
-    """Fail at the first pause after the limit, as there is no draw."""
+    """Raise at the first pause after the time limit, because there is no draw yet."""
 
     def end_if_over() -> None:
         if limit.is_over():
@@ -466,14 +466,14 @@ def _report_limit(
 def _limit_attributes(
     max_seconds: float | None, run: chains.Chains
 ) -> dict[str, float | bool]:
-    """Attributes of draws that had a time limit."""
+    """Return the attributes of draws that had a time limit."""
     if max_seconds is None:
         return {}
     return {"max_seconds": max_seconds, "is_out_of_time": run.is_out_of_time}
 
 
 def _with_superchains(tree: DataTree, groups: Ints) -> DataTree:
-    """Tree that says which chains have the same start, for nested R-hat."""
+    """Return the tree with the superchain of each chain, for nested R-hat."""
     posterior = tree.children["posterior"]
     dataset = posterior.to_dataset(inherit=False)
     posterior.dataset = dataset.assign_coords(superchain=("chain", groups))
@@ -483,7 +483,7 @@ def _with_superchains(tree: DataTree, groups: Ints) -> DataTree:
 def _starts(
     prepared: Prepared, streams: list[np.random.Generator], groups: Ints | None
 ) -> list[Array]:
-    """Dispersed starts, one for each chain, or for each superchain."""
+    """Return dispersed starts, one for each chain or for each superchain."""
     if groups is None:
         return [prepared.draw_start(rng) for rng in streams]
     points = [prepared.draw_start(rng) for rng in streams[: int(groups.max()) + 1]]
@@ -510,6 +510,7 @@ def _given_starts(
 def _display(
     is_wanted: bool, title: str, num_warmup: int
 ) -> AbstractContextManager[Progress | None]:
+    """Return a context that shows a line for each chain, or none."""
     if is_wanted and screen.is_shown():
         return screen.lines(title, num_warmup)
     return nullcontext()

@@ -224,7 +224,7 @@ def tune(
 
 
 def _check_score(problem: Problem, score: Problem) -> None:
-    """Refuse scores of other models, and of losses that a record can make fail."""
+    """Reject scores of other models, and of losses that a record can make fail."""
     columns.require_same("score", score.feature_names, problem.feature_names)
     if score.dim != problem.dim:
         check.fail("score", f"with {problem.dim} coefficients", score.dim)
@@ -247,7 +247,7 @@ def run_fit(program: descent.Program, rng: np.random.Generator) -> Array:
 def noisy_score(
     score: Problem, theta: Array, cap: float, stddev: float, rng: np.random.Generator
 ) -> float:
-    """Mean of the losses cut off to [0, cap], with noise, on a public grid."""
+    """Return the mean of losses cut off to [0, cap], with noise, on a public grid."""
     with np.errstate(all="ignore"):
         losses = score.loss.value(score.margins(theta), score.data.response)
     losses = np.clip(np.nan_to_num(losses, nan=cap, posinf=cap), 0.0, cap)

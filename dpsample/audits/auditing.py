@@ -221,7 +221,7 @@ def audit(
 def claimed_curve(
     epsilons: Array, budget: Budget, gdp: float | None, event: Event | None = None
 ) -> Array:
-    r"""Upper bound of delta at each epsilon, as the claims imply it.
+    r"""Return upper bounds of delta at each epsilon, as the claims imply them.
 
     (epsilon, delta)-privacy implies (e, delta)-privacy for e above epsilon, and below
     (e, 1 - (1 - delta) (1 + e^e) / (1 + e^epsilon))-privacy (Kairouz, Oh and Viswanath
@@ -243,6 +243,7 @@ def claimed_curve(
 
 
 def _check_arguments(mechanism: object, budget: Budget, **scores: Score | None) -> None:
+    """Raise unless the mechanism can be audited with these functions of outputs."""
     check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
     is_ours = isinstance(mechanism, ExponentialMechanism | AdditiveMechanism)
     if not (is_ours or callable(mechanism)):

@@ -320,7 +320,7 @@ def loss(ratio: Array, epsilon: float) -> Array:
 def _expected_losses(
     scores: Scores, epsilons: Array, alpha: float
 ) -> tuple[Array, Array]:
-    """Bounds and estimates of E_Q (1 - e^{epsilon - L})_+, larger direction of both.
+    """Return bounds and estimates of E_Q (1 - e^{epsilon - L})_+, larger direction.
 
     Nothing is chosen, so both halves count.
     """
@@ -428,7 +428,7 @@ class Events:
 
 
 def _spread(scores: tuple[Array, Array]) -> float:
-    """Distance of the quartiles of all finite scores, or 1 if there is none."""
+    """Return the distance of the quartiles of all finite scores, or 1 without any."""
     pooled = np.concatenate(scores)
     finite = pooled[np.isfinite(pooled)]
     if finite.size == 0:
@@ -438,12 +438,12 @@ def _spread(scores: tuple[Array, Array]) -> float:
 
 
 def _sort_in_units(scores: tuple[Array, Array], unit: float) -> tuple[Array, Array]:
-    """Scores in units of the resolution, rounded and sorted."""
+    """Return scores in units of the resolution, rounded and sorted."""
     return np.sort(np.round(scores[0] / unit)), np.sort(np.round(scores[1] / unit))
 
 
 def _candidates(scores: tuple[Array, Array]) -> Array:
-    """Thresholds: ranks that grow geometrically from both tops, and even ranks."""
+    """Return thresholds: ranks that grow geometrically from both tops, even ranks."""
     size = len(scores[0])
     # 150 thresholds are in the tail of each sample, where epsilon is decided, and 100
     # are spread evenly over the ranks.
@@ -477,7 +477,7 @@ def binomial_lower(successes: ArrayLike, trials: int, alpha: float) -> Array:
 
 
 def binomial_upper(successes: ArrayLike, trials: int, alpha: float) -> Array:
-    """Upper bound of a probability, the mirror image of `binomial_lower`."""
+    """Return an upper bound of a probability, the mirror image of `binomial_lower`."""
     from scipy.special import betainccinv
 
     count = np.asarray(successes, dtype=np.float64)

@@ -61,7 +61,7 @@ class Scores:
     notes: tuple[str, ...] = ()  # what was drawn and how, in words
 
     def __post_init__(self) -> None:
-        """Refuse scores that cannot be ordered."""
+        """Reject scores that cannot be ordered."""
         for values in (*self.first, *self.second):
             if np.isnan(values).any():
                 check.fail("scores", "numbers", "NaN", "Check score and log_ratio.")
@@ -111,7 +111,7 @@ def as_rows(outputs: Array, count: int) -> Array:
 
 
 def _numbers(values: Array, count: int) -> Array:
-    """One number per row."""
+    """Return scores as floats, or raise unless there is one for each row."""
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.shape != (count,):
         check.fail("scores", f"of shape ({count},)", f"shape {numbers.shape}")
@@ -121,7 +121,7 @@ def _numbers(values: Array, count: int) -> Array:
 def check_pair(
     mechanism: AdditiveMechanism, value: Array, neighbor: Array, relation: str
 ) -> None:
-    """Refuse values that are farther apart than neighbors can be.
+    """Reject values that are farther apart than neighbors can be.
 
     A record that is replaced moves the query at most twice as far as one whose loss is
     set to zero: by way of zero. Nothing is known of the reverse.
@@ -194,7 +194,7 @@ def black_box_scores(
     score: Score | None = None,
     **running: Any,
 ) -> Scores:
-    """Scores of a callable's outputs on two data sets."""
+    """Return scores of a callable's outputs on two data sets."""
     score_function = log_ratio if log_ratio is not None else score
     draw = _four_parts(mechanism, (first, second), **running)
     half = draw(0, score_function), draw(1, score_function)
@@ -275,7 +275,7 @@ def learn(outputs_p: Array, outputs_q: Array) -> Discriminant:
 
 
 def _logistic(features: Array, labels: Array) -> Array:
-    """Ridge logistic regression by Newton's method; the intercept is dropped."""
+    """Fit a ridge logistic regression by Newton's method, and drop the intercept."""
     from scipy.special import expit
 
     rows = np.column_stack([features, np.ones(len(features))])

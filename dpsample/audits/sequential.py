@@ -281,7 +281,7 @@ def _seed_of(report: SequentialReport, batch: int) -> np.random.SeedSequence:
 def learn_score(
     mechanism: Mechanism, first: object, second: object, seed: np.random.SeedSequence
 ) -> Score:
-    """Score of the outputs, from draws that are not bet on."""
+    """Return a score of the outputs, from draws that are not bet on."""
     outputs = [
         as_rows(mechanism(data, rng, NUM_LEARNED), NUM_LEARNED)
         for data, rng in zip((first, second), streams(seed, 2), strict=True)

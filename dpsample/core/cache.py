@@ -266,12 +266,14 @@ class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
         return pickle.dumps(_Sealed(super()._dump(obj)))
 
     def save(self, key: object, data: object, *rest: object) -> None:
+        """Write an entry with its key."""
         # Numba reads the index, adds to it, and writes it. If two processes did so at
         # once, the entry of one of them would be lost.
         with _one_writer(os.path.dirname(self._index_path)):
             super().save(key, (key, data), *rest)
 
     def load(self, key: object) -> object:
+        """Return the entry of a key, or None if there is none."""
         entry = super().load(key)
         if entry is None:
             return None
@@ -305,6 +307,7 @@ class _CacheLocator(_UserLocator):  # type: ignore[misc]
     """
 
     def ensure_cache_path(self) -> None:
+        """Make the folder, or warn and raise if that is impossible."""
         folder = Path(CACHE_DIRECTORY)
         try:
             private_directory(folder.parent, folder.name)

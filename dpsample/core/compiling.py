@@ -177,6 +177,7 @@ class KernelPasses(PassManager):  # type: ignore[misc]
     """
 
     def _runPass(self, index: int, pss: CompilerPass, internal_state: Any) -> None:
+        """Run one pass with the steps of Numba's own method that it needs."""
         pss.analysis = self._analysis
         with new_error_context("Pass {name}", name=pss.name()):
             pss.run_initialization(internal_state)

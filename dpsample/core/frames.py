@@ -306,6 +306,7 @@ def _load_field(
     address: ir.Value,
     name: str,
 ) -> ir.Value:
+    """Load a field of a tuple at an address, as a value that never changes."""
     i = kind.names.index(name)
     layout = ir.LiteralStructType([context.get_data_type(k) for k in kind.kinds])
     start = builder.bitcast(address, layout.as_pointer())
@@ -338,6 +339,7 @@ def _check_model(kind: types.Type, model: DataModel) -> None:
 
 @unbox(FrameType)  # type: ignore[untyped-decorator]
 def _unbox_frame(_kind: FrameType, fields: ir.Value, c: _UnboxContext) -> NativeValue:
+    """Read the address of a tuple, and report the exception if it has none."""
     number = c.pyapi.object_getattr_string(fields, ADDRESS)
     is_error = cgutils.alloca_once_value(c.builder, cgutils.true_bit)
     address = cgutils.alloca_once_value(c.builder, c.pyapi.get_null_object())

@@ -89,6 +89,7 @@ class _Timer:
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """Start the thread at the first call."""
         with delay_interrupts(), self.starting:
             if self.thread is None:
                 thread = threading.Thread(
@@ -99,7 +100,7 @@ class _Timer:
                 self.thread = thread
 
     def run(self) -> None:
-        """Ask calls to stop that were there at the last tick already."""
+        """Stop calls that were there at the last tick already."""
         last_controls: dict[int, RecordArray] = {}
         while True:
             if not self.controls:

@@ -123,6 +123,7 @@ class UserData:
 
     @classmethod
     def _copy(cls, data: object) -> Any:
+        """Return a copy of data: one item, or a tuple of them of the same class."""
         if isinstance(data, tuple):
             parts = [cls._copy_item(item) for item in data]
             is_named = hasattr(data, "_fields")
@@ -131,6 +132,7 @@ class UserData:
 
     @staticmethod
     def _copy_item(item: object) -> Any:
+        """Return a number, or a read-only copy of an array of a supported type."""
         if isinstance(item, dict):
             remedy = "Use a NamedTuple, whose fields have names."
             check.fail(
@@ -385,6 +387,7 @@ def _identity_parts(function: object, seen: set[int] | None = None) -> Iterator[
 
 
 def _code_parts(code: python_types.CodeType) -> Iterator[bytes]:
+    """Yield bytes that change if bytecode, names or constants change."""
     yield code.co_code
     yield repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
     for constant in code.co_consts:

@@ -184,6 +184,7 @@ def contains_rows(domain: Domain, points: Array) -> Bools:
 
 
 def _outside(point: Array, count: int, total: int) -> Finding:
+    """Return the finding about draws outside of the domain."""
     return Finding(
         name="draws outside of the domain",
         evidence=f"{count} of {total} draws, such as {np.array2string(point)}.",
@@ -193,6 +194,7 @@ def _outside(point: Array, count: int, total: int) -> Finding:
 
 
 def _on_the_boundary(share: float) -> Finding:
+    """Return the finding about draws on the boundary."""
     return Finding(
         name="mass on the boundary",
         evidence=f"A share {share:.2g} of all points are on the boundary of the "
@@ -203,6 +205,7 @@ def _on_the_boundary(share: float) -> Finding:
 
 
 def _along_the_boundary(sides: int) -> Finding:
+    """Return the note about a thin layer of draws along facets."""
     where = f"{sides} sides" if sides > 1 else "one side"
     return Finding(
         name="mass along the boundary",

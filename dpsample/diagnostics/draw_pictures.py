@@ -251,7 +251,7 @@ def _legend(ax: Axes) -> None:
 
 
 def reach(domain: Domain, center: Array, directions: Array) -> Array:
-    """Boundary points in the given directions, NaN where there is no boundary.
+    """Return boundary points in some directions, NaN where there is no boundary.
 
     The inner point ``center`` has shape (dim,), the directions, within the affine hull,
     and the result have shape (..., dim).
@@ -263,7 +263,7 @@ def reach(domain: Domain, center: Array, directions: Array) -> Array:
 
 
 def plane_curve(domain: Domain, dim: int) -> Array:
-    """Boundary of a domain of affine dimension 2: a closed curve (point, dim)."""
+    """Return the boundary of a domain of dimension 2 as a closed curve (point, dim)."""
     angles = np.linspace(0.0, 2.0 * np.pi, NUM_ANGLES)
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     plane = np.eye(2) if dim == 2 else HULL
@@ -491,7 +491,7 @@ def _thin(draws: DataTree, theta: Array) -> DataTree:
 
 
 def _choose_names(chains: ChainDraws, coefficients: Sequence[str] | None) -> list[str]:
-    """Names to show, in the order of the coefficients."""
+    """Return the names to show, in the order of the coefficients."""
     if coefficients is not None:
         return chosen(coefficients, chains.names)
     if len(chains.names) <= MAX_PANELS:

@@ -122,7 +122,7 @@ class MixingBound:
         return ax
 
     def __repr__(self) -> str:
-        """One line per number of steps, and what the numbers mean."""
+        """Return one line per number of steps, and the meaning of the numbers."""
         curve, count = self.curve, self.curve.replicates
         owner = "" if self.proved is None else f"; proved: {self.proved_for}"
         lines = [

@@ -14,6 +14,7 @@ from dpsample.numerics.stable import softplus_sigmoid, vexp
 
 
 def _logistic_curvature(margins: Array) -> Array:
+    """Return the second derivative of the logistic loss."""
     # 1 / (2 + 2 cosh u) = sech^2(u / 2) / 4, divided twice so that it does not overflow
     # before the curvature itself rounds to 0.
     with np.errstate(over="ignore", under="ignore"):

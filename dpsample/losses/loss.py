@@ -229,7 +229,7 @@ class Loss:
         )
 
     def value(self, margins: ArrayLike, response: ArrayLike) -> Array:
-        """Loss of each record at its margin."""
+        """Return the loss of each record at its margin."""
         return self._evaluate(margins, response)[0]
 
     def slope(self, margins: ArrayLike, response: ArrayLike) -> Array:

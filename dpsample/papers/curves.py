@@ -83,6 +83,7 @@ def poisson(
 def _poisson_epsilon(
     rate: float, noise: float, steps: int, delta: float, relation: Relation
 ) -> float:
+    """Return epsilon of Gaussian steps on Poisson samples."""
     event = PoissonGaussianEvent(
         sampling_rate=rate, noise_multiplier=noise, num_steps=steps
     )

@@ -376,7 +376,7 @@ class Problem:
         return np.concatenate(list(self.storage.map(margins_of, point)))
 
     def __repr__(self) -> str:
-        """Sizes, loss and domain on one line."""
+        """Return sizes, loss and domain on one line."""
         return (
             f"Problem({self.num_records} records, {self.dim} coefficients, "
             f"{self.loss.name} loss, domain {self.domain.name})"

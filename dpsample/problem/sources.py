@@ -153,7 +153,7 @@ class FileTable:
 
 
 def write_to_files(parts: Iterable[Sequence[Array]]) -> list[Array]:
-    """Concatenate columns that come in parts, in files that are mapped.
+    """Write columns that come in parts to files, and return them as mapped arrays.
 
     The files have no name, and are deleted with the arrays. They are in the directory
     of the environment variable TMPDIR.

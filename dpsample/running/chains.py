@@ -67,6 +67,7 @@ class Chains:
 def _hold_interrupts(
     interrupts: Interrupts | None,
 ) -> AbstractContextManager[Interrupts]:
+    """Return a context that collects Ctrl-C, or the one that is open already."""
     if interrupts is None:
         return pauses.hold_interrupts()
     return nullcontext(interrupts)

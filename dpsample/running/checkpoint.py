@@ -211,6 +211,7 @@ def _check_array(path: Path, name: str, array: Saved, like: Saved) -> None:
 def _restore_streams(
     path: Path, text: object, chains: int
 ) -> list[np.random.Generator]:
+    """Return the streams of a checkpoint, or raise if they cannot be restored."""
     try:
         states = json.loads(str(text))
         restored = [restore_state(state) for state in states]

@@ -279,7 +279,7 @@ class Density(GibbsTarget):
         return steps, STEEPEST / (self.k * scales)
 
     def new_work(self) -> Work:
-        """Scratch memory for one chain."""
+        """Return scratch memory for one chain."""
         return records.make_work(self._no_records)
 
     @property
@@ -309,7 +309,7 @@ class Density(GibbsTarget):
         return [start, *texts, *self.functions.digests()]
 
     def __repr__(self) -> str:
-        """Functions, domain and parameters."""
+        """Return functions, domain and parameters."""
         function = self.functions.value
         name = getattr(function.python, "__name__", "f").replace("<lambda>", "lambda")
         numbers = f"k={self.k:.6g}"

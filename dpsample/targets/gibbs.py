@@ -220,7 +220,7 @@ class Gibbs(GibbsTarget):
         )
 
     def new_work(self) -> Work:
-        """Scratch memory for one chain."""
+        """Return scratch memory for one chain."""
         return records.make_work(self.data)
 
     @property
@@ -255,7 +255,7 @@ class Gibbs(GibbsTarget):
         return margin_intervals(self.domain, self.data)
 
     def __repr__(self) -> str:
-        """Problem and parameters."""
+        """Return problem and parameters."""
         numbers = f"k={self.k:.6g}, mu={self.mu:.6g}"
         described = self.regularizer.describe(self.domain, self.dim)
         # A polytope may have several centers, so the one in use is shown.

@@ -278,7 +278,7 @@ class GibbsTarget:
         raise NotImplementedError
 
     def new_work(self) -> Work:
-        """Scratch memory for one chain."""
+        """Return scratch memory for one chain."""
         raise NotImplementedError
 
     def identity(self, start: Array) -> list[object]:
@@ -351,7 +351,7 @@ class GibbsTarget:
         return -self.energy(point)
 
     def gradient(self, theta: ArrayLike) -> Array:
-        """(Sub)gradient of V at theta, shape (dim,). Not private."""
+        """Return a (sub)gradient of V at theta, shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
         out = np.empty(self.dim)
         work = self.new_work()

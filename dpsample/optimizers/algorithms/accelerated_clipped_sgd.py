@@ -103,7 +103,7 @@ class AcceleratedRun(NamedTuple):
 def variance_of(
     scales: HeavyTailedScales, clip: float, stddev: float, batch_size: int
 ) -> float:
-    """Mean square of noise and sampling error of a batch mean."""
+    """Return the mean square of noise and sampling error of a batch mean."""
     rms = scales.root_mean_square(clip)
     return scales.dim * stddev**2 + rms**2 / batch_size
 
@@ -143,7 +143,7 @@ def check_steps(num_steps: int | None, count: int) -> None:
 
 
 def _thresholds(scales: HeavyTailedScales, noise: NoiseForecast) -> list[float]:
-    """Candidates: the user's, no clipping, or a grid up to the Lipschitz constant."""
+    """Return the user's threshold, or candidates up to the Lipschitz constant."""
     if scales.clip is not None:
         return [scales.clip]
     if math.isinf(noise.gdp):
@@ -393,6 +393,7 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
         budget: Budget | None,
         calibration: Calibration,
     ) -> list[AcceleratedRun]:
+        """Return the run of each block."""
         make = self._printed_run if calibration == "paper" else self._proved_run
         blocks = self.blocks(facts, scales)
         return [make(facts, scales, budget, block) for block in blocks]

@@ -142,6 +142,7 @@ class ClippedGD(Optimizer):
         return Recipe(phases=(loop,), event=event, inputs=inputs, kind=kind)
 
     def _step_size(self, facts: PublicFacts, clip: float) -> float:
+        """Return the step size passed by the user, or one over the curvature."""
         if self.step_size is not None:
             return self.step_size
         curvature = self.ridge + clipped_smoothness(facts, clip)

@@ -124,7 +124,7 @@ class DPSGD(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over samples."""
+        """Return the recipe of one loop over samples."""
         refuse_paper(calibration, "No noise is printed for DP-SGD.")
         batches = self._batches(facts)
         clip, stddev, event = self._noise(facts, budget)
@@ -169,7 +169,7 @@ class DPSGD(Optimizer):
     def _noise(
         self, facts: PublicFacts, budget: Budget | None
     ) -> tuple[float, float, Event | None]:
-        """Threshold, noise and event."""
+        """Return the threshold, the noise and the event."""
         lipschitz = facts.lipschitz_or_inf(2.0)
         clip = lipschitz if self.clip is None else min(self.clip, lipschitz)
         if budget is None:
@@ -198,6 +198,7 @@ class DPSGD(Optimizer):
         return round(1.0 / self.sampling_rate)
 
     def _batches(self, facts: PublicFacts) -> Batches:
+        """Return the batch scheme, whose allocation must fit into memory."""
         if self.sampling == "poisson":
             return Poisson(rate=self.sampling_rate)
         batches, epochs = self._num_batches, self.num_steps // self._num_batches

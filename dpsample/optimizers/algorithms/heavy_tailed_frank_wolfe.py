@@ -147,6 +147,7 @@ class HeavyTailedFrankWolfe(Optimizer):
         )
 
     def _num_steps(self, facts: PublicFacts, epsilon: float) -> int:
+        """Return the number of steps passed by the user, or by the paper's formula."""
         if self.num_steps is None:
             log = math.log(2.0 * facts.dim / self.failure_probability)
             steps = int((facts.num_records * epsilon / log) ** (1.0 / 3.0))
@@ -325,7 +326,7 @@ class HeavyTailedLasso(Optimizer):
 
 
 def _choice_epsilon(budget: Budget, num_steps: int, calibration: Calibration) -> float:
-    """Epsilon of one selection."""
+    """Return epsilon of one selection of a vertex."""
     if calibration == "paper":
         spread = 2.0 * num_steps * math.log(1.0 / budget.delta)
         return budget.epsilon / (2.0 * math.sqrt(spread))

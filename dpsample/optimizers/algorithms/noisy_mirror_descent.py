@@ -210,7 +210,7 @@ class NoisyMirrorDescent(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over all records and its noise."""
+        """Return the recipe of one loop over all records, with its noise."""
         space = self._geometry(facts)
         if calibration == "paper":
             return self._printed_recipe(facts, budget)
@@ -252,7 +252,7 @@ class NoisyMirrorDescent(Optimizer):
         return geometry(self.p, facts.dim, self.noise)
 
     def _printed_recipe(self, facts: PublicFacts, budget: Budget | None) -> Recipe:
-        """Algorithm 3 with the schedule of Theorem 7, and what is true of it."""
+        """Return Algorithm 3 with the schedule of Theorem 7, and its true privacy."""
         plan = printed_noisy(facts, budget, p=self.p, num_steps=self.num_steps)
         schedule = MirrorSchedule(plan.num_steps, plan.ridge, plan.step_size, math.inf)
         weight = 0.5 * plan.ridge * plan.step_size
@@ -267,6 +267,7 @@ class NoisyMirrorDescent(Optimizer):
     def _schedule(
         self, facts: PublicFacts, budget: Budget | None, space: Geometry
     ) -> MirrorSchedule:
+        """Return the number of steps and their sizes for the noise of the budget."""
         stddev, lipschitz = 0.0, facts.lipschitz(self.p)  # which says what is unbounded
         if budget is not None:
             bound = space.record_bound(facts)
@@ -296,7 +297,7 @@ def _loop(
     noise: Perturbation,
     weight: float,
 ) -> Loop:
-    """Mirror steps, averaged with weights (1 + weight)^t up to a constant."""
+    """Return mirror steps, averaged with weights (1 + weight)^t up to a constant."""
     step = MirrorStep(
         schedule.step_size,
         exponent=space.s,
@@ -319,7 +320,7 @@ def _loop(
 
 
 def _inputs(space: Geometry, schedule: MirrorSchedule) -> dict[str, float | int | str]:
-    """Public numbers of the certificate."""
+    """Return the public numbers of the certificate."""
     inputs: dict[str, float | int | str] = {
         "num_steps": schedule.num_steps,
         "ridge": schedule.ridge,

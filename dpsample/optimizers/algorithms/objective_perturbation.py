@@ -44,7 +44,7 @@ def recipe_of(
     solver: Solver = "accelerated",
     kind: str = "objective",
 ) -> Recipe:
-    """Recipe of one tilted minimization."""
+    """Return the recipe of one tilted minimization."""
     phase = tilt.phase(scales, solver)
     if (
         kind == "objective"

@@ -98,7 +98,7 @@ class PhasedSGD(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop for every phase."""
+        """Return the recipe of one loop for every phase."""
         refuse_paper(calibration, "No schedule is printed for phased SGD.")
         plan = self._plan(facts, budget)
         phases, first = [], 0
@@ -151,6 +151,7 @@ class PhasedSGD(Optimizer):
         return self._plan(facts, budget).risk
 
     def _plan(self, facts: PublicFacts, budget: Budget | None) -> PhasedPlan:
+        """Return sizes of phases, and the first step that minimizes the risk bound."""
         n, beta, lipschitz = facts.num_records, smoothness(facts), facts.lipschitz(2.0)
         if n < 2:
             check.fail("num_records", "at least 2 for phases of half of them", n)

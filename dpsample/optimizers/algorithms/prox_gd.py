@@ -87,7 +87,7 @@ class ProxGD(BatchedDescent):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop of noisy gradient steps."""
+        """Return the recipe of one loop of noisy gradient steps."""
         scales = scales_of(
             facts, lipschitz=facts.lipschitz(2.0), smoothness=math.inf, risk=self.risk
         )

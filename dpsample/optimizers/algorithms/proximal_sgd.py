@@ -120,7 +120,7 @@ class ProximalSGD(Optimizer):
         return Recipe(phases=(loop,), event=None, inputs={})
 
     def checked_batch_size(self, facts: PublicFacts, default: float) -> int:
-        """Batch size, at most the number of records."""
+        """Return the batch size, or raise if it exceeds the number of records."""
         if self.batch_size is None:
             return int(min(max(round(default), 1), facts.num_records))
         if self.batch_size > facts.num_records:
@@ -135,7 +135,7 @@ class ProximalSGD(Optimizer):
         return math.ceil(5.0 * (facts.num_records / batch_size) ** 2)
 
     def curvature(self, facts: PublicFacts) -> float:
-        """K_1, declared or from the bounds of a record."""
+        """Return K_1, declared or from the bounds of a record."""
         if self.smoothness is not None:
             return self.smoothness
         record_curvature = smoothness(facts)

@@ -96,7 +96,7 @@ class SVRG(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One certified minimization."""
+        """Return the recipe of one certified minimization."""
         if budget is not None:
             refuse_paper(calibration, "No noise is printed for SVRG on its own.")
         scales = tilt_scales(facts, risk=self.risk)

@@ -91,7 +91,7 @@ class TruncatedSchedule(NamedTuple):
 
 
 def truncation(scales: TruncatedScales, threshold: Array) -> tuple[Array, Array]:
-    """Bias and variance of one truncated gradient, for every threshold."""
+    """Return bias and variance of one truncated gradient, for every threshold."""
     moment, slope = scales.moment, scales.slope
     slack = np.maximum(threshold - slope, 0.0)
     with np.errstate(divide="ignore"):
@@ -114,7 +114,7 @@ def risks(
     copies: int,
     step_size: float | None,
 ) -> tuple[Array, Array]:
-    """Risk bound and gamma of every threshold.
+    """Return the risk bound and gamma of every threshold.
 
     ``noise`` is the standard deviation of Gaussian noise of a batch mean per unit of
     the record bound; ``copies`` as in `Geometry.perturbation`.
@@ -189,7 +189,7 @@ def loop_of(
     batches: Batches,
     noise: Perturbation,
 ) -> Loop:
-    """Mirror steps on the l_p ball, or projected gradient steps in l_2."""
+    """Return mirror steps on the l_p ball, or projected gradient steps in l_2."""
     space = scales.space
     step: Step = GradientStep(plan.step_size)
     if not scales.is_euclidean:
@@ -211,7 +211,7 @@ def loop_of(
 
 
 def inputs_of(plan: TruncatedSchedule) -> dict[str, float | int | str]:
-    """Public numbers of the certificate."""
+    """Return the public numbers of the certificate."""
     return {
         "scheme": plan.scheme,
         "num_steps": plan.num_steps,
@@ -312,7 +312,7 @@ class TruncatedMirrorDescent(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over batches and its noise."""
+        """Return the recipe of one loop over batches, with its noise."""
         scales = self._scales(facts)
         if calibration == "paper":
             return self._printed_recipe(facts, budget, scales)
@@ -351,7 +351,7 @@ class TruncatedMirrorDescent(Optimizer):
         return self._schedule(self._scales(facts), budget).risk
 
     def _scales(self, facts: PublicFacts) -> TruncatedScales:
-        """Numbers of a problem: what is None follows from its domain and its bounds."""
+        """Return the numbers of a problem, by default from its domain and bounds."""
         if self.num_steps is not None and self.num_steps > facts.num_records:
             check.fail("num_steps", f"<= {facts.num_records} records", self.num_steps)
         domain, dim = facts.domain, facts.dim
@@ -401,6 +401,7 @@ class TruncatedMirrorDescent(Optimizer):
     def _schedule(
         self, scales: TruncatedScales, budget: Budget | None
     ) -> TruncatedSchedule:
+        """Return the best schedule with the options of the user."""
         return best_schedule(
             scales,
             budget,
@@ -413,7 +414,7 @@ class TruncatedMirrorDescent(Optimizer):
     def _printed_recipe(
         self, facts: PublicFacts, budget: Budget | None, scales: TruncatedScales
     ) -> Recipe:
-        """Algorithm 4 with the schedule of Theorem 10, and what is true of it."""
+        """Return Algorithm 4 with the schedule of Theorem 10, and its true privacy."""
         if self.scheme != "shuffle" or scales.is_euclidean:
             remedy = "Algorithm 4 shuffles, on an l_p ball about 0 with p < 2."
             check.fail("calibration", "'exact' here", "'paper'", remedy)

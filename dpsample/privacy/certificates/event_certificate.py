@@ -316,6 +316,7 @@ def _parse_inputs(value: Any) -> Any:
 
 
 def _plain_value(name: str, value: object) -> Input:
+    """Return an input as a plain Python object, or raise if it is not allowed."""
     # A bool is an integer in Python, so it is tested first.
     if value is None or isinstance(value, bool):
         return value

@@ -292,7 +292,7 @@ class Ledger:
             # Another thread has spent meanwhile. Compare its entries with the budget.
 
     def epsilon(self, delta: float | None = None) -> float:
-        """Epsilon of all entries together.
+        """Return epsilon of all entries together.
 
         Parameters
         ----------
@@ -321,7 +321,7 @@ class Ledger:
         return proved
 
     def delta(self, epsilon: float | None = None) -> float:
-        """Delta of all entries together.
+        """Return delta of all entries together.
 
         Parameters
         ----------
