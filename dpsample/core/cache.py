@@ -45,6 +45,7 @@ WITHOUT_KERNELS = (
     "audits",
     "cli",
     "estimators",
+    "interop",
     "experiments",
     "inference",
     "optimizers/algorithms",

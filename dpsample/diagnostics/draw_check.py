@@ -228,7 +228,7 @@ def require_same(chains: ChainDraws, target: Gibbs) -> None:
 
 def stored_energies(target: Gibbs, chains: ChainDraws) -> Finding | None:
     """Compare energies that the sampler stored with the target's own."""
-    stored = chains.stats.get("energy")
+    stored = chains.energies
     if stored is None:
         return None
     points, values = chains.theta.reshape(-1, target.dim), stored.ravel()
@@ -279,7 +279,7 @@ def excess(
     Chernoff bound of a Gamma(dim) variable. Each test has half of the level. The search
     may end above the minimum, which makes both tests weaker and never wrong.
     """
-    stored = chains.stats.get("energy")
+    stored = chains.energies
     if stored is None or not np.isfinite(stored).all():
         return [], "the law of energies (the sampler did without them)"
     rank = target.domain.affine_dim(target.dim)

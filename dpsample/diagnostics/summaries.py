@@ -66,6 +66,14 @@ class ChainDraws(NamedTuple):
     superchains: Ints | None = None  # (chain,): the same for chains of one start
 
     @property
+    def energies(self) -> Array | None:
+        """Energies V, minus the stored log densities, if there are any."""
+        if "lp" in self.stats:
+            return np.negative(self.stats["lp"])
+        # A file of an earlier version has V under this name.
+        return self.stats.get("energy")
+
+    @property
     def groups(self) -> Ints | None:
         """Superchains by which chains are judged, if they are many and short."""
         return self.superchains if are_many_and_short(*self.theta.shape[:2]) else None

@@ -60,7 +60,7 @@ class Absolute(_PiecewiseLinear):
         return abs(u - y)
 
     def _prox(self, u: Array, y: Array, c: Array) -> Array:
-        """Soft threshold of the residual."""
+        """Return the proximal point, by a soft threshold of the residual."""
         residual = u - y
         shrunk = np.maximum(np.abs(residual) - c, 0.0)
         return np.asarray(y + np.sign(residual) * shrunk)
@@ -201,7 +201,7 @@ class Squared(Loss):
         return np.ones_like(lower), np.ones_like(lower)
 
     def _prox(self, u: Array, y: Array, c: Array) -> Array:
-        """Weighted mean of margin and response."""
+        """Return the proximal point, a weighted mean of margin and response."""
         return np.asarray((u + c * y) / (1.0 + c))
 
 

@@ -184,7 +184,7 @@ class Gibbs(GibbsTarget):
         """Storage of the records, with responses as in ``data``."""
         storage = self.problem.storage
         if not isinstance(storage, MemoryStorage):
-            return _NearResponses(storage, self.problem)
+            return NearResponses(storage, self.problem)
         return storage if self.data is storage.data else MemoryStorage(self.data)
 
     @lazy_property
@@ -264,7 +264,7 @@ class Gibbs(GibbsTarget):
         return f"Gibbs({self.problem!r}, {numbers})"
 
 
-class _NearResponses:
+class NearResponses:
     """Storage whose far responses are replaced while they are read.
 
     Sums over records with far responses would lose digits. See `RecordStorage` for the
@@ -282,22 +282,27 @@ class _NearResponses:
 
     @property
     def data(self) -> Data:
+        """Records in memory, with their own responses."""
         return self.storage.data
 
     @property
     def pass_bytes(self) -> float:
+        """Bytes that one pass reads."""
         return self.storage.pass_bytes
 
     @property
     def pass_seconds(self) -> float:
+        """Seconds that one pass takes."""
         return self.storage.pass_seconds
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
+        """Call a function with each part, see `RecordStorage.map`."""
         return self.storage.map(*self.start, function, *args)
 
     def fold(
         self, fold: Fold, function: Callable[..., Result], *args: object
     ) -> Result:
+        """Call a function with each part and fold, see `RecordStorage.fold`."""
         result: Result = self.storage.fold(fold, *self.start, function, *args)
         return result
 

@@ -377,6 +377,16 @@ def fill_energies(target, pieces, points, work, out):
 
 
 @kernel(counts_references=False)
+def count_points_outside(target, pieces, points, work):
+    """Return the number of rows of points that are not inside the domain."""
+    count = 0
+    for i in range(points.shape[0]):
+        if inside(target, pieces, points[i], work) != 1.0:
+            count += 1
+    return count
+
+
+@kernel(counts_references=False)
 def fill_slopes(target, pieces, points, work, out):
     """Fill the rows of out with (sub)gradients of V at the rows of points."""
     for i in range(points.shape[0]):
@@ -427,6 +437,15 @@ def energies(target: GibbsTarget, points: Array) -> Array:
     for part in _parts(len(rows), size):
         fill_energies(target.numbers, target.pieces, rows[part], work, out[part])
     return out
+
+
+def count_outside(target: GibbsTarget, points: Array) -> int:
+    """Return the number of rows of points (num_points, dim) outside the domain."""
+    rows, work, count = as_kernel_array(points), target.new_work(), 0
+    for part in _parts(len(rows), _size_of_domain(target.body)):
+        at = target.numbers, target.pieces, rows[part], work
+        count += int(jit.call(count_points_outside, *at))
+    return count
 
 
 def slopes(target: GibbsTarget, points: Array) -> Array:

@@ -67,6 +67,7 @@ ARGUMENTS = {
         "seed": 1,
     },
     "minimize": {"problem": O.the_problem, "optimizer": O.optimizer, "seed": 1},
+    "minimizer": {"target_or_problem": O.the_problem, "progress": False},
     "release": {"problem": O.the_problem, "budget": O.BUDGET, "seed": 1},
     "replicate": {
         "verb": dps.minimize,

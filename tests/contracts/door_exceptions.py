@@ -215,6 +215,8 @@ BY_DOOR = {
     "release.sampler": optional(instance(dps.samplers.Sampler, str)),
     "losses.custom.slope_bound": BOUND,
     "advise.problem": instance(dps.Problem, dps.PublicFacts),
+    "minimizer.target_or_problem": instance(dps.Gibbs, dps.Density, dps.Problem),
+    "Minimum.excess.value": number(lambda x: 1.0 <= x < np.inf),
     "minimize.budget": optional(instance(dps.Budget)),
     "Intervals.plot.non_private": optional(number(lambda x: False)),  # a pair
     "intervals.share": optional(number(lambda x: 0.01 <= x < 1.0)),

@@ -11,6 +11,7 @@ INSTANCES = {
     "Certificate": lambda: O.answer().certificate,
     "Fit": O.fit,
     "Intervals": public_objects.bars,
+    "Minimum": public_objects.minimum,
     "Problem": O.the_problem,
     "PublicFacts": O.facts,
     "Release": O.answer,
@@ -54,6 +55,7 @@ RECORD = {"margins": [0.5], "response": [1.0]}
 # By the name of the method, or by the whole name of the door where that differs.
 METHODS = {
     "bayes_risk": {},
+    "excess": {"value": 2.0},
     "predictive_value": {"false_positive_rate": 0.1, "prior": 0.5},
     "reconstruction": {"blind": 0.1},
     "true_positive_rate": {"false_positive_rate": [0.1]},

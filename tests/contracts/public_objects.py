@@ -114,6 +114,16 @@ def bars():
     )
 
 
+def minimum():
+    return dps.Minimum(
+        theta=np.zeros(2),
+        value=1.0,
+        gap=1e-9,
+        dual=np.zeros(2),
+        feature_names=("a", "b"),
+    )
+
+
 def release():
     return dps.Release(
         theta=np.zeros(2),
@@ -139,6 +149,7 @@ EXAMPLES = {
     "Release": release,
     "Fit": fit,
     "Intervals": bars,
+    "Minimum": minimum,
     "Budget": lambda: BUDGET,
     "ExponentialMechanism": lambda: dps.calibrate(problem(), BUDGET),
     "Certificate": lambda: dps.calibrate(problem(), BUDGET).certificate,

@@ -1,19 +1,22 @@
 r"""Accelerated clipped stochastic gradients, for heavy-tailed gradients.
 
-Xu et al. (arXiv 2026), Algorithms 6 and 7: accelerated stochastic approximation
-(Ghadimi and Lan 2012) on clipped, noisy batch means, in one epoch or in one on each of
-the growing blocks of `IteratedLocalizedClippedGD`. With errata: alpha_t = 2/(t+1)
-(gradient-E20).
+Xu et al. (arXiv 2026), Algorithms 6 and 7, take accelerated stochastic approximation
+(Ghadimi and Lan 2012) on clipped, noisy batch means. It has one epoch, or one on each
+of the growing blocks of `IteratedLocalizedClippedGD`. Here alpha_t is 2/(t+1), by
+erratum gradient-E20.
 
-With fresh batches, :math:`\eta \ge 2\beta` and noise of mean square :math:`\Sigma^2 =
-d\varsigma^2 + r_2^2/b` in each gradient, T steps from :math:`|w_0 - w^*| \le D` end at
+Each batch has b fresh records. F_C is the risk of losses that are clipped at C, d the
+dimension, varsigma the deviation of the noise, and r_2^2 bounds the mean square of a
+clipped gradient. So a gradient has an error of mean square at most :math:`\Sigma^2 =
+d\varsigma^2 + r_2^2/b`. If :math:`\eta \ge 2\beta`, T steps from :math:`|w_0 - w^*| \le
+D` end at
 
     E F_C(w^{ag}_T) - F_C(w^*) <= 2 eta D^2/(T(T+1)) + Sigma^2 (2T+1)/(6 eta).
 
-Proof. With :math:`\alpha_t = 2/(t+1)`, :math:`\eta_t = 4\eta/(t(t+1))` the standard
-recursion adds :math:`\alpha_t^2 \Sigma^2/(2 (\eta_t - \beta \alpha_t^2))` in step t;
-:math:`\eta_t - \beta\alpha_t^2 \ge \eta_t/2`, and weights proportional to t(t+1) sum to
-the second term. (Its published constant, for noise alone, is about four times as
+*Proof.* With :math:`\alpha_t = 2/(t+1)` and :math:`\eta_t = 4\eta/(t(t+1))` the
+standard recursion adds :math:`\alpha_t^2 \Sigma^2/(2 (\eta_t - \beta \alpha_t^2))` in
+step t. As :math:`\eta_t - \beta\alpha_t^2 \ge \eta_t/2`, weights proportional to t(t+1)
+sum to the second term. (Its published constant, for noise alone, is about four times as
 large.)
 """
 
@@ -61,12 +64,12 @@ MAX_THRESHOLD = 1e6
 class Acceleration(NamedTuple):
     """Public numbers of one accelerated run."""
 
-    num_steps: int
-    batch_size: int
-    clip: float
-    smoothness: float
-    distance: float
-    variance: float  # mean square of noise and sampling error of a batch mean
+    num_steps: int  # T
+    batch_size: int  # b
+    clip: float  # C
+    smoothness: float  # beta
+    distance: float  # D
+    variance: float  # Sigma^2: mean square of noise and sampling error of a batch mean
 
     @property
     def eta(self) -> float:
@@ -76,7 +79,10 @@ class Acceleration(NamedTuple):
         return max(2.0 * self.smoothness, root / self.distance)
 
     def gap(self, spread: float) -> float:
-        """Bound of the mean excess clipped risk from E |w_0 - w*|^2 <= spread."""
+        """Return the bound of the mean excess clipped risk.
+
+        ``spread`` is a bound of E |w_0 - w*|^2, in the place of D^2.
+        """
         t, variance, eta = self.num_steps, self.variance, self.eta
         return 2.0 * eta * spread / (t * (t + 1)) + variance * (2 * t + 1) / (6.0 * eta)
 
@@ -160,9 +166,9 @@ class Accelerated(HeavyTailed):
     Parameters
     ----------
     scheme : {"poisson", "disjoint", "shuffle", "best"}
-        How an epoch is cut into batches; see `epoch`.
+        Rule by which an epoch is cut into batches, see `epoch`.
     num_steps : int, optional
-        T batches of each epoch; None: the minimizer of the bound.
+        Number T of batches of each epoch. The default minimizes the bound.
     """
 
     scheme: Scheme = "poisson"
@@ -181,7 +187,7 @@ class Accelerated(HeavyTailed):
         budget: Budget | None,
         block: Block,
     ) -> AcceleratedRun:
-        """Run of the smallest bound, with the noise that is proved."""
+        """Return the run of the smallest bound, with the noise that is proved."""
         plan = acceleration(
             facts,
             scales,
