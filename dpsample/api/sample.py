@@ -220,7 +220,7 @@ class _Options:
     max_seconds: float | None
     keeps_warmup: bool
     limit: TimeLimit
-    begin: float  # of the call, by `time.perf_counter`
+    begin: float  # `time.perf_counter` at the call
 
     def __post_init__(self) -> None:
         """Check what is not checked where it is used.
@@ -259,7 +259,7 @@ class _Plan:
     reduced: ReducedTarget | None
     choice: SamplerChoice  # method, reason and prepared chain
     num_warmup: int
-    given_starts: list[Array]  # of the caller, one for each chain, or empty
+    given_starts: list[Array]  # one for each chain if the caller gave them, or empty
     groups: Ints | None  # superchain of each chain
     root: np.random.SeedSequence
     chain_streams: list[np.random.Generator]
@@ -489,7 +489,7 @@ def _pack(plan: _Plan, runs: _Runs, results: _Results) -> DataTree:
     options, run, root = plan.options, runs.chains, plan.root
     target, (method, reason, prepared) = options.target, plan.choice
 
-    def named(stats: Array) -> packing.Statistics:
+    def columns(stats: Array) -> packing.Statistics:
         return packing.name_statistics(
             stats,
             step_size=prepared.settings.get("step_size"),
@@ -499,10 +499,10 @@ def _pack(plan: _Plan, runs: _Runs, results: _Results) -> DataTree:
 
     warmup = None
     if options.keeps_warmup:
-        warmup = results.warmup_draws, named(run.warmup_stats)
+        warmup = results.warmup_draws, columns(run.warmup_stats)
     return packing.to_datatree(
         results.draws,
-        named(run.stats),
+        columns(run.stats),
         coefficients=target.feature_names,
         constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
         warmup=warmup,

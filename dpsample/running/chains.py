@@ -70,7 +70,7 @@ class Chains:
     num_discarded: int = 0  # draws of the warm-up of every chain
     warmup_draws: Array  # as draws, empty unless the warm-up is kept
     warmup_stats: Array
-    warmup_seconds: float  # of this call
+    warmup_seconds: float  # spent in this call
     draw_seconds: float
 
 

@@ -184,9 +184,9 @@ def load(
         warnings.warn(message, RuntimeWarning, stacklevel=check.user_stack_level())
     run.reserve(int(file["done"]))
     run.done = int(file["done"])
-    kept = slice(num_saved - run.num_kept, None)
-    run.draws[:, : run.num_kept] = file["draws"][:, kept]
-    run.stats[:, : run.num_kept] = file["stats"][:, kept]
+    last = slice(num_saved - run.num_kept, None)
+    run.draws[:, : run.num_kept] = file["draws"][:, last]
+    run.stats[:, : run.num_kept] = file["stats"][:, last]
     for c in range(chains):
         # The other arrays of a state are computed from its position.
         run.states[c] = init(file["position"][c])

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 # losses, which is some seconds.
 FREE_LOSSES = 500_000_000
 # Draws and losses of a task of a thread. Between tasks Ctrl-C takes effect.
-TASK_DRAWS, TASK_LOSSES = 256, 10_000_000
+TASK_DRAWS = 256
+TASK_LOSSES = 10_000_000
 Statistics = Mapping[str, Array | Ints | Bools]
 
 

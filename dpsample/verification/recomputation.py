@@ -26,6 +26,7 @@ from dpsample.privacy.accounting.accounting import (
 )
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
+    BoundedRangeEvent,
     ConcentratedEvent,
     GaussianEvent,
     PureEvent,
@@ -144,6 +145,7 @@ def _has_formula(c: EventCertificate) -> bool:
         return False
     parts = ideal_form(c.event, c.budget.relation).parts
     simple = GaussianEvent | PureEvent | ApproximateEvent | ConcentratedEvent
+    simple |= BoundedRangeEvent
     return len(parts) == 1 and isinstance(parts[0], simple)
 
 

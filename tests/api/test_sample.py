@@ -393,7 +393,7 @@ def test_ctrl_c_in_the_warmup_gives_an_empty_tree(monkeypatch, p):
 
 BAD = {
     "max_seconds": ({"max_seconds": 0.0}, "max_seconds must be a finite number > 0"),
-    "target": ({"target": "target"}, "target must be a Gibbs, .* Build a dps.Gibbs"),
+    "target": ({"target": "target"}, "target must be a GibbsTarget, .* Build a dps.G"),
     "sampler": ({"sampler": "metropolis"}, 'sampler must be a Sampler, .*"auto"'),
     "num_draws": ({"num_draws": 0}, "num_draws must be an integer >= 1"),
     "num_chains": ({"num_chains": -1}, "num_chains must be an integer >= 1"),

@@ -191,6 +191,7 @@ ARGUMENTS = {
     "privacy.ApproximateEvent": EPSILON_DELTA,
     "privacy.AttackRisk": {"event": O.EVENT, "relation": "zero_out"},
     "privacy.ComposedEvent": {"events": (O.EVENT,)},
+    "privacy.BoundedRangeEvent": {"range": 1.0},
     "privacy.ConcentratedEvent": {"rho": 0.1},
     "privacy.GaussianEvent": {"gdp": 0.5},
     "privacy.Ledger": {},

@@ -187,6 +187,7 @@ EXAMPLES = {
     "BestOfEvent": lambda: P.BestOfEvent(
         (P.GaussianEvent(1.0),), stop="geometric", mean_tries=2.0
     ),
+    "BoundedRangeEvent": lambda: P.BoundedRangeEvent(1.0),
     "ComposedEvent": lambda: P.ComposedEvent((P.PureEvent(1.0), P.GaussianEvent(1.0))),
     "ConcentratedEvent": lambda: P.ConcentratedEvent(0.5),
     "Entry": lambda: ledger().entries[0],

@@ -31,6 +31,7 @@ from dpsample.privacy.accounting.accounting import (
 )
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
+    BoundedRangeEvent,
     ComposedEvent,
     Event,
     GaussianEvent,
@@ -540,6 +541,8 @@ def _promise(entry: Entry, relation: str) -> tuple[float, float] | None:
     item = entry.item
     if isinstance(item, PureEvent):
         return item.epsilon, 0.0
+    if isinstance(item, BoundedRangeEvent):
+        return item.range, 0.0
     if isinstance(item, ApproximateEvent):
         return item.epsilon, item.delta
     if isinstance(item, Event) or item.event is None:
