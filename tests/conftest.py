@@ -47,7 +47,7 @@ TARGETS = "tests.support.gibbs_cases"
 # Their examples draw for seconds.
 LONG_EXAMPLES = (
     "couplings/meeting.py",
-    "diagnostics/calibration.py",
+    "diagnostics/simulation_based.py",
     "diagnostics/mixing.py",
     "diagnostics/moments.py",
 )
