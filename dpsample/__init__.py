@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from dpsample.answers.answer import Fit, Release
     from dpsample.api.advise import advise
+    from dpsample.api.fit import fit
     from dpsample.api.intervals import Intervals, intervals
     from dpsample.api.minimize import minimize
     from dpsample.api.minimizer import Minimum, minimizer
@@ -69,6 +70,7 @@ __all__ = [
     "datasets",
     "diagnostics",
     "domains",
+    "fit",
     "interop",
     "intervals",
     "losses",
@@ -111,6 +113,7 @@ _HOME = {
     "advise": "api.advise",
     "audit": "audits",
     "calibrate": "privacy",
+    "fit": "api.fit",
     "intervals": "api.intervals",
     "minimize": "api.minimize",
     "minimizer": "api.minimizer",

@@ -34,18 +34,18 @@ NOTHING = (
     "tune returns nothing this time: that happens, at random, with stop='poisson'. The "
     "budget is spent."
 )
-# Decimal digits of the distribution of K, the number of tries, and number of 62-bit
+# Decimal digits of the distribution of K, the number of fits, and number of 62-bit
 # words of the uniform number from which it is drawn.
 DIGITS = 60
 NUM_WORDS = 3
-# Text of the live line. It does not name the number of tries, which is not private.
+# Text of the live line. It does not have the number of fits, which is not private.
 DRAWING = "tune is fitting; after Ctrl-C nothing is returned"
 INTERRUPTED = "tune was interrupted. Nothing is returned, and the budget is spent."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Choice(Fit):
-    """The fit with the best private score, without the number of tries.
+    """The fit with the best private score. The number of fits is not stated.
 
     Attributes
     ----------
@@ -103,10 +103,10 @@ def tune(
 ) -> Choice:
     """Fit with hyperparameters that are chosen privately, by random stopping.
 
-    A number K of tries is drawn. Each try draws a candidate uniformly, fits it and
-    scores it on ``score``, with noise in both. The try with the best score is returned,
-    of equal ones the first. Do not tune what a public rule can set, because the rule
-    costs no privacy.
+    A number K is drawn at random. K times a candidate is drawn uniformly, fitted and
+    scored on ``score``, with noise in the fit and in the score. The fit with the best
+    score is returned, and the first one of equal scores. Do not tune what a public rule
+    can set, because the rule costs no privacy.
 
     Parameters
     ----------
@@ -117,8 +117,8 @@ def tune(
     budget : Budget
         For everything that is returned.
     score : Problem
-        Records to score on, which are private, too. They may be those of ``problem``.
-        The score is their mean loss, each cut off to [0, cap]. Lower is better.
+        Records to score on, which are private, too. They may be ``problem`` itself. The
+        score is their mean loss, each cut off to [0, cap]. Lower is better.
     cap : float
         Public number > 0, such as the loss of a fit without any records.
     stop : {"logarithmic", "geometric", "poisson"}
@@ -127,7 +127,7 @@ def tune(
     mean_tries : float
         Mean of K, from 1 to 1000.
     score_share : float
-        Part of a try's squared gdp that goes to the score, in (0, 1).
+        Part of the squared gdp of one fit that is for its score, in (0, 1).
     ledger : Ledger or LedgerFile, optional
         Where the certificate is entered before anything is drawn.
     seed : int or SeedSequence, optional
@@ -242,7 +242,7 @@ def run_fit(program: descent.Program, rng: np.random.Generator) -> Array:
     """Return the output of one run.
 
     It is the domain's center if the run overflowed. Such a value is covered by the
-    guarantee of a fit, but an error would end all tries.
+    guarantee of a fit, but an error would end all fits.
     """
     try:
         return program.run(rng).theta

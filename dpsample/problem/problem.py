@@ -370,6 +370,63 @@ class Problem:
             self.loss.check_records(rows, other.data.offset)
         return other
 
+    def with_model(self, loss: Loss, domain: Domain) -> Self:
+        """Build the problem of the same records with another loss or domain.
+
+        Parameters
+        ----------
+        loss : Loss
+            A loss of the margin, for the same kind of responses.
+        domain : Domain
+            Set of allowed coefficients.
+
+        Returns
+        -------
+        Problem
+            It shares bounds, names and encoding.
+
+        Raises
+        ------
+        ValueError
+            If records are not in memory, or the class refuses them with this loss.
+
+        Examples
+        --------
+        >>> import dpsample as dps
+        >>> problem = dps.Problem([[0.6], [1.0]], [1.0, -1.0], row_bound=1.0,
+        ...     loss=dps.losses.Logistic(), domain=dps.domains.WholeSpace())
+        >>> problem.with_model(dps.losses.Hinge(), dps.domains.Ball(2.0))
+        Problem(2 records, 1 coefficients, hinge loss, domain ball)
+        """
+        if not self.storage.is_in_memory:
+            remedy = "Build the problem with this loss and domain."
+            check.fail("problem", "one of records in memory", self, remedy)
+        facts, data = self.facts, self.data
+        width = self.dim - int(facts.intercept)
+        # The last column of records with an intercept is a 1 that the class appends.
+        rows: Any = data.dense[:, :width]
+        if data.dense.shape[0] == 0:
+            from scipy import sparse
+
+            parts = data.values, data.columns.astype(np.int64), data.starts
+            shape = (self.num_records, self.dim)
+            rows = sparse.csr_array(parts, shape=shape)[:, :width]
+        return type(self)(
+            rows,
+            data.response,
+            loss=loss,
+            domain=domain,
+            row_bound=facts.row_bound,
+            row_norm=facts.row_norm,
+            response_bound=facts.response_bound,
+            intercept=facts.intercept,
+            clip_rows=self.clip_rows,
+            feature_names=None if self.encoding else self.feature_names[:width],
+            offset=data.offset if data.offset.size else None,
+            offset_bound=facts.offset_bound,
+            encoding=self.encoding,
+        )
+
     def margins(self, theta: ArrayLike) -> Array:
         """Return margins <a_i, theta> + b_i of all records, shape (num_records,)."""
         point = check.array("theta", theta, shape=(self.dim,))

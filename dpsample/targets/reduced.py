@@ -43,7 +43,7 @@ def find_free_coefficients(basis: Array) -> Bools:
 class ReducedTarget:
     """Target of v, and the map from v to theta."""
 
-    target: Any  # of the kind of the original
+    target: Any  # a `Density` or `Gibbs`, as the original is
     original: GibbsTarget
     origin: Array  # (dim,): c
     basis: Array  # (dim, m): N
@@ -125,7 +125,7 @@ class _Penalty(NamedTuple):
 
     weight: float
     regularizer: SquaredNorm
-    shift: float  # of the energy: the part of the distance across the hull
+    shift: float  # part of the energy that is from D, the distance to the hull
 
 
 def _reduce_penalty(target: GibbsTarget, coordinates: Coordinates) -> _Penalty:

@@ -1018,7 +1018,7 @@ def _prove_draw(c: Json) -> Lines:
 # proof, to whose parts the functions below refer.
 
 
-class _Plan(NamedTuple):
+class _TimedPlan(NamedTuple):
     """A plan of a draw in constant time: h, T, J, M, and the facts of its problem."""
 
     step_size: float  # h
@@ -1073,7 +1073,7 @@ class _Plan(NamedTuple):
         return _ball_acceptance(s, reach, error, dim)
 
 
-def _read_plan(c: Json, parameters: Json) -> _Plan:
+def _read_plan(c: Json, parameters: Json) -> _TimedPlan:
     """Read the plan from the parameters of the sampler, and check that it is one."""
     names = ["step_size", "num_steps", "num_gradients", "work"]
     _require([*parameters] == names, "the plan is malformed")
@@ -1093,7 +1093,7 @@ def _read_plan(c: Json, parameters: Json) -> _Plan:
     _require(c["p"] == 2.0, "p is not 2")
     is_smooth = facts["loss"]["name"] in {*CURVATURES, "smoothed_hinge"}
     _require(is_smooth, "no plan for the loss")
-    return _Plan(size, t, j, num_proposals, c["k"], c["mu"], facts)
+    return _TimedPlan(size, t, j, num_proposals, c["k"], c["mu"], facts)
 
 
 def _prove_constant_time(c: Json, parameters: Json, gamma: float) -> Lines:

@@ -164,6 +164,10 @@ BY_DOOR = {
     "experiments.Inapplicable.metrics": words(),
     "optimizers.ApproximateObjectivePerturbation.printed": choice("bassily", "su"),
     "losses.custom.value": CALLABLE,
+    "regularizers.custom.value": CALLABLE,
+    "regularizers.custom.gradient": CALLABLE,
+    "regularizers.custom.norm": EXPONENT,
+    "regularizers.custom.strong_convexity": NON_NEGATIVE,
     "losses.record_gradient.value": optional(CALLABLE),
     "noise.AdditiveMechanism.release.value": Kind(lambda v: not _is_query(v)),
     **{
@@ -245,6 +249,10 @@ BY_DOOR = {
     "losses.record_gradient.dim": optional(DIM),
     "regularizers.Entropy.gradient.theta": POINT,
     "regularizers.Entropy.value.theta": POINT,
+    "regularizers.PowerNorm.weights": optional(
+        array(None, holds=lambda entries: (entries >= 0.0).all())
+    ),
+    "regularizers.PowerNorm.p": number(lambda x: 1.0 <= x < np.inf),
 }
 BY_DOOR |= {
     f"tables.{door}.{name}": kind

@@ -264,7 +264,7 @@ class AcceleratedClippedSGD(Accelerated):
     scheme : {"poisson", "disjoint", "shuffle", "best"}
         Batches; "best" is the less noisy of the two one-pass schemes.
     num_steps : int, optional
-        T; None: the minimizer of the bound.
+        T. The default minimizes the bound.
 
     Raises
     ------

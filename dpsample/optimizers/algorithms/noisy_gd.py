@@ -2,9 +2,9 @@ r"""Noisy gradient descent: Bassily, Feldman, Talwar and Thakurta (2019), Algori
 
 Steps are :math:`w_{t+1} = P(w_t - \eta (g_t + N(0, \sigma^2 I)))`, where g_t is a mean
 gradient and P projects on the domain. The output is the average of w_1..w_T. `NoisyGD`
-takes the gradients of all records, `NoisySGD` those of random batches. The paper draws
+takes the gradients of all records, and `NoisySGD` of random batches. The paper draws
 batches with replacement, but the proofs here are about Poisson samples. Plan and risk
-bound are those of `loop.noisy_descent`.
+bound are in `loop.noisy_descent`.
 """
 
 import math
@@ -192,16 +192,16 @@ class NoisyGD(ProjectedDescent):
     Parameters
     ----------
     num_steps : int, optional
-        T, for a scaled descent at least 2. The default of the tail and of the scaled
-        descent is that of their rules, and that of the last iterate is
-        :math:`3/(\eta\lambda)`, rounded up. That of the average is min(n/2, n^2 t^2/(4
-        d)), rounded up and at least 10. For smooth losses it is :math:`10 \beta M / (L
-        \sqrt{2/n + 4d/(n^2 t^2)})` if that is less, which grows like the root of n.
-        More steps hardly lower the bound and never raise it.
+        T, for a scaled descent at least 2. By default the tail and the scaled descent
+        have the T of the rules above, and the last iterate has :math:`3/(\eta\lambda)`,
+        rounded up. The average has min(n/2, n^2 t^2/(4 d)), rounded up and at least 10.
+        For smooth losses it has :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` if
+        this is less, which grows like the root of n. More steps hardly lower the bound
+        and never raise it.
     step_size : float, optional
-        eta. The default of the average is that of the smaller bound, that of the tail
-        and the scaled descent is their rule's, and that of the last iterate is
-        :math:`1/(\beta + \lambda)`.
+        eta. By default the average has the step of the smaller bound, the tail and the
+        scaled descent have the longest step of the rules above, and the last iterate
+        has :math:`1/(\beta + \lambda)`.
     risk : {"population", "empirical"}
         Which bound the step minimizes.
     clip : float, optional
@@ -223,13 +223,14 @@ class NoisyGD(ProjectedDescent):
     Raises
     ------
     ValueError
-        If a number is out of its range; in `recipe`, if the loss has no Lipschitz
-        constant or the domain is unbounded (without ``step_size``); for the tail and
-        the scaled descent, if the loss is not smooth (the tail: without ``step_size``)
-        or the calibration is "paper"; if ``boundary_loss`` is the user's own, is not
-        smooth, is steeper than the problem's loss or of other responses; for the last
-        iterate, if the loss is not smooth or is not built in, the step is longer than
-        :math:`2/(\beta + \lambda)`, or there are more than a million.
+        If a number is out of its range. In `recipe`, if the loss has no Lipschitz
+        constant or the domain is unbounded (without ``step_size``). For the tail and
+        the scaled descent also if the loss is not smooth (for the tail without
+        ``step_size``) or the calibration is "paper". For the scaled descent also if
+        ``boundary_loss`` is the user's own, is not smooth, is steeper than the
+        problem's loss or is for other responses. For the last iterate also if the loss
+        is not smooth or not built in, if the step is longer than :math:`2/(\beta +
+        \lambda)`, or if there are more than a million steps.
 
     Guarantee
     ---------
@@ -476,13 +477,13 @@ class NoisySGD(BatchedDescent, ProjectedDescent):
     Raises
     ------
     ValueError
-        If a number is out of its range; in `recipe`, as for `NoisyGD`, or if batches
-        with replacement are asked for with a proof.
+        If a number is out of its range. In `recipe`, as for `NoisyGD`, or if batches
+        are drawn with replacement and calibration is "exact".
 
     Guarantee
     ---------
-    As for `NoisyGD`; for batches drawn with replacement nothing is proved (the
-    published claim fails for few steps: BFTT-4).
+    As for `NoisyGD`. For batches drawn with replacement nothing is proved. The
+    published claim is false for few steps (entry BFTT-4 of docs/errata.md).
 
     Examples
     --------
