@@ -309,6 +309,8 @@ class DensityObjective(Objective):
         gradient = target.functions.gradient
         with_gradient = "" if gradient is None else f" with this {gradient.name}"
         self.assumption = f"{name} is {kind}{with_gradient}"
+        if target.mu > 0.0 and target.regularizer.name == "custom":
+            self.assumption += ", and the regularizer is as declared"
         self.work = target.new_work()
 
     def evaluate(

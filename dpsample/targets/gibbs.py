@@ -22,7 +22,7 @@ from dpsample.problem import records
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data, Work
 from dpsample.problem.storage import Fold, MemoryStorage, RecordStorage, Result
-from dpsample.regularizers import REG_GRADIENT, REG_VALUE, Regularizer, SquaredNorm
+from dpsample.regularizers import Regularizer, SquaredNorm
 from dpsample.targets.gibbs_target import (
     ENERGY,
     ENERGY_GRADIENT,
@@ -211,8 +211,8 @@ class Gibbs(GibbsTarget):
             value,
             slope,
             record,
-            pointer(self.regularizer.value_piece, REG_VALUE),
-            pointer(self.regularizer.gradient_piece, REG_GRADIENT),
+            self.regularizer.value_pointer,
+            self.regularizer.gradient_pointer,
             pointer(domain.contains_piece, CONTAINS),
             pointer(domain.project_piece, PROJECT),
             pointer(energy, ENERGY),

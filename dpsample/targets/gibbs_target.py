@@ -333,6 +333,11 @@ class GibbsTarget:
         r: Any = self.regularizer
         params = self.regularizer_params
         value, slope = np.full(1, np.nan), np.full(self.dim, np.nan)
+        # A regularizer of the user has C functions, and no kernels.
+        if r.name == "custom":
+            r.value_piece(params, point, value)
+            r.gradient_piece(params, point, slope)
+            return float(value[0]), slope
         jit.call(r.value_piece, params, point, value)
         jit.call(r.gradient_piece, params, point, slope)
         return float(value[0]), slope

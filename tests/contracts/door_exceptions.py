@@ -41,7 +41,7 @@ WAIT = optional(Kind(POSITIVE.forbids, lambda value: value is not None))  # seco
 DICT = instance(dict)
 VECTOR = array(2)
 RISK = choice("population", "empirical")
-CALIBRATION = choice("exact", "closed_form", "paper")
+CALIBRATION = choice("exact", "closed_form", "paper", "range", "auto")
 RELATION = choice("replace_one", "zero_out")
 RECORDS = count(1, EXACT)
 NAMES = Kind(lambda value: isinstance(value, str | bytes | int | float))
@@ -164,6 +164,10 @@ BY_DOOR = {
     "experiments.Inapplicable.metrics": words(),
     "optimizers.ApproximateObjectivePerturbation.printed": choice("bassily", "su"),
     "losses.custom.value": CALLABLE,
+    "regularizers.custom.value": CALLABLE,
+    "regularizers.custom.gradient": CALLABLE,
+    "regularizers.custom.norm": EXPONENT,
+    "regularizers.custom.strong_convexity": NON_NEGATIVE,
     "losses.record_gradient.value": optional(CALLABLE),
     "noise.AdditiveMechanism.release.value": Kind(lambda v: not _is_query(v)),
     **{
@@ -245,6 +249,10 @@ BY_DOOR = {
     "losses.record_gradient.dim": optional(DIM),
     "regularizers.Entropy.gradient.theta": POINT,
     "regularizers.Entropy.value.theta": POINT,
+    "regularizers.PowerNorm.weights": optional(
+        array(None, holds=lambda entries: (entries >= 0.0).all())
+    ),
+    "regularizers.PowerNorm.p": number(lambda x: 1.0 <= x < np.inf),
 }
 BY_DOOR |= {
     f"tables.{door}.{name}": kind

@@ -163,6 +163,7 @@ EXAMPLES = {
     "Body": lambda: D.Ball(1.0).body(2),
     "Width": lambda: D.Width(1.0, 0.1),
     "RegularizerParams": lambda: R.SquaredNorm(2.0).params(2, np.zeros(2)),
+    "PowerNorm": lambda: R.PowerNorm(3.0),
     "SchattenSquared": lambda: R.SchattenSquared(1.5, shape=(2, 1)),
     "ClippedGD": lambda: OPT.ClippedGD(num_steps=2, clip=1.0),
     "DPSGD": lambda: OPT.DPSGD(sampling_rate=0.1, num_steps=2),
