@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         datasets,
         diagnostics,
         domains,
+        interop,
         losses,
         noise,
         optimizers,
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     )
     from dpsample.answers.answer import Fit, Release
     from dpsample.api.advise import advise
+    from dpsample.api.fit import fit
     from dpsample.api.intervals import Intervals, intervals
     from dpsample.api.minimize import minimize
+    from dpsample.api.minimizer import Minimum, minimizer
     from dpsample.api.release import release
     from dpsample.api.replicate import replicate
     from dpsample.api.sample import sample
@@ -53,6 +56,7 @@ __all__ = [
     "Fit",
     "Gibbs",
     "Intervals",
+    "Minimum",
     "NoCertificate",
     "Problem",
     "Proximal",
@@ -66,9 +70,12 @@ __all__ = [
     "datasets",
     "diagnostics",
     "domains",
+    "fit",
+    "interop",
     "intervals",
     "losses",
     "minimize",
+    "minimizer",
     "noise",
     "optimizers",
     "papers",
@@ -96,6 +103,7 @@ _HOME = {
     "Fit": "answers.answer",
     "Gibbs": "targets.gibbs",
     "Intervals": "api.intervals",
+    "Minimum": "api.minimizer",
     "NoCertificate": "samplers",
     "Problem": "problem.problem",
     "Proximal": "samplers",
@@ -105,8 +113,10 @@ _HOME = {
     "advise": "api.advise",
     "audit": "audits",
     "calibrate": "privacy",
+    "fit": "api.fit",
     "intervals": "api.intervals",
     "minimize": "api.minimize",
+    "minimizer": "api.minimizer",
     "release": "api.release",
     "replicate": "api.replicate",
     "sample": "api.sample",

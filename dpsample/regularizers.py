@@ -6,6 +6,7 @@ l_1.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,22 +17,31 @@ from numpy.typing import ArrayLike
 from dpsample.core import check, spec
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address, frame_type
-from dpsample.core.jit import Piece, f8, i8, kernel, vector
+from dpsample.core.jit import Piece, Pointer, f8, i8, kernel, pointer, vector
 from dpsample.core.public import dir_of
-from dpsample.core.spec import Spec, freeze
+from dpsample.core.spec import Spec, freeze, lazy_property
+from dpsample.core.user_functions import (
+    UserData,
+    UserFunction,
+    check_function,
+    compile_user_function,
+)
 from dpsample.domains import Domain, Simplex
 from dpsample.domains.schatten_ball import check_shape
 from dpsample.numerics.norms import distance, thin_svd, write_product
+from dpsample.numerics.norms import norm as vector_norm
 
 __all__ = [
     "REGULARIZER",
     "REG_GRADIENT",
     "REG_VALUE",
     "Entropy",
+    "PowerNorm",
     "Regularizer",
     "RegularizerParams",
     "SchattenSquared",
     "SquaredNorm",
+    "custom",
     "from_dict",
     "optimal_exponent",
 ]
@@ -169,6 +179,20 @@ class Regularizer(Spec):
         """Return the parameters of the compiled functions, in new arrays."""
         raise NotImplementedError
 
+    @property
+    def value_pointer(self) -> Pointer:
+        """C function of the value, of signature ``REG_VALUE``."""
+        return pointer(self.value_piece, REG_VALUE)
+
+    @property
+    def gradient_pointer(self) -> Pointer:
+        """C function of the gradient, of signature ``REG_GRADIENT``."""
+        return pointer(self.gradient_piece, REG_GRADIENT)
+
+    def check_on(self, domain: Domain, dim: int) -> None:
+        """Raise unless the function is what it has to be on the domain."""
+        check.integer(1, dim=dim)
+
     def range_on(self, domain: Domain, dim: int) -> float:
         """Return an upper bound of ``max r - min r`` on the domain."""
         raise NotImplementedError
@@ -246,6 +270,10 @@ class Entropy(Regularizer):
         check.instance(Simplex, domain=domain, remedy=remedy)
         domain.check(dim)
         return math.log(dim)
+
+    def check_on(self, domain: Domain, dim: int) -> None:
+        """Raise for another domain than the simplex."""
+        self.range_on(domain, dim)
 
     def curvature_l2(self, dim: int) -> tuple[float, float]:
         """Return 1 (the Hessian is ``diag(1/x)``) and infinity."""
@@ -484,7 +512,379 @@ class SchattenSquared(_Squared):
         return domain.max_schatten(params.exponent, center, dim, shape=self.shape)
 
 
-KINDS = (SquaredNorm, Entropy, SchattenSquared)
+@kernel(counts_references=False)
+def power_norm_value(params: RegularizerParams, theta: Array, out: Array) -> None:
+    """Write the weighted sum of ``|theta_j|^p / p``; weights are in the center."""
+    total = 0.0
+    for j in range(len(theta)):
+        total += params.center[j] * abs(theta[j]) ** params.exponent
+    out[0] = total / params.exponent
+
+
+@kernel(counts_references=False)
+def power_norm_gradient(params: RegularizerParams, theta: Array, out: Array) -> None:
+    """Write the weighted ``|theta_j|^(p-1) sign(theta_j)``, 0 where theta_j is 0."""
+    for j in range(len(theta)):
+        out[j] = 0.0
+        if theta[j] != 0.0:
+            size = abs(theta[j]) ** (params.exponent - 1.0)
+            out[j] = params.center[j] * math.copysign(size, theta[j])
+
+
+UNPROVED_RANGE = "Use it with dps.Density, or SquaredNorm for a target with records."
+
+
+@dataclass(frozen=True, eq=False)
+class PowerNorm(Regularizer):
+    r"""Weighted sum of powers, :math:`r(\theta) = \sum_j w_j |\theta_j|^p / p`.
+
+    For densities (`dpsample.Density`) only. No release takes it: its strong convexity
+    depends on the domain, and privacy would rest on it.
+
+    Parameters
+    ----------
+    p : float
+        Power, >= 1 and finite. With 1 the density has kinks at 0.
+    weights : array_like, optional
+        Weights >= 0 of the coordinates. Default: 1.
+
+    Raises
+    ------
+    ValueError
+        If p is below 1, or a weight is negative or not finite.
+
+    Guarantee
+    ---------
+    Convex.
+
+    Examples
+    --------
+    >>> PowerNorm(3.0).value([1.0, 2.0]), PowerNorm(1.0).gradient([-2.0, 0.0]).tolist()
+    (3.0, [-1.0, 0.0])
+    >>> PowerNorm(2.0, weights=[1.0, 4.0]).value([1.0, 1.0])
+    2.5
+    """
+
+    name: ClassVar[str] = "power_norm"
+    value_piece: ClassVar[Piece] = staticmethod(power_norm_value)
+    gradient_piece: ClassVar[Piece] = staticmethod(power_norm_gradient)
+
+    p: float
+    _: KW_ONLY
+    weights: Any = None
+
+    def __post_init__(self) -> None:
+        """Check and convert the fields."""
+        check.half_open(1.0, math.inf, p=self.p)
+        object.__setattr__(self, "p", float(self.p))
+        if self.weights is not None:
+            weights = check.array("weights", self.weights, shape=(None,))
+            for weight in weights[weights < 0.0][:1]:
+                check.fail("weights", ">= 0", float(weight))
+            object.__setattr__(self, "weights", freeze(weights))
+
+    def params(self, dim: int, default_center: ArrayLike) -> RegularizerParams:
+        """Return the parameters of the compiled functions, in new arrays.
+
+        The sum of powers has no center. Its weights are in place of the default one.
+        """
+        check.integer(1, dim=dim)
+        del default_center
+        weights = np.ones(dim)
+        if self.weights is not None:
+            weights = np.array(check.array("weights", self.weights, shape=(dim,)))
+        return RegularizerParams(weights, 1.0, self.p, dim, 1)
+
+    def check_on(self, domain: Domain, dim: int) -> None:
+        """Raise unless there is a weight for each coordinate."""
+        self.params(dim, np.zeros(dim))
+
+    def range_on(self, domain: Domain, dim: int) -> float:
+        """Raise, because no strong convexity is proved."""
+        del domain, dim
+        condition = "a regularizer whose strong convexity is proved on every domain"
+        check.fail("regularizer", condition, self, UNPROVED_RANGE)
+
+    def curvature_l2(self, dim: int) -> tuple[float, float]:
+        """Return the extreme weights for p = 2, otherwise 0 and infinity."""
+        weights = self.params(dim, np.zeros(dim)).center
+        if self.p == 2.0:
+            return float(weights.min()), float(weights.max())
+        return 0.0, math.inf
+
+
+@kernel(counts_references=False)
+def call_at(function: Any, params: RegularizerParams, theta: Array, out: Array) -> None:
+    """Call a C function of signature ``REG_VALUE`` or ``REG_GRADIENT``."""
+    function(params, theta, out)
+
+
+class UserRegularizer:
+    """The user's value and gradient, compiled at first use."""
+
+    def __init__(self, value: UserFunction, gradient: UserFunction) -> None:
+        self.value, self.gradient = value, gradient
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out the C functions, which contain addresses of this process."""
+        return {"value": self.value, "gradient": self.gradient}
+
+    @lazy_property
+    def value_pointer(self) -> Pointer:
+        """C function of the value."""
+        lines = ["out[0] = float(value())"]
+        return compile_user_function(
+            {"value": self.value}, REG_VALUE, "unused, theta, out", lines
+        )
+
+    @lazy_property
+    def gradient_pointer(self) -> Pointer:
+        """C function of the gradient."""
+        lines = ["result = np.full(len(theta), np.nan)", "gradient()"]
+        if not self.gradient.arguments:
+            lines = ["result = gradient()"]
+        lines += ["for j in range(len(theta)):", "    out[j] = result[j]"]
+        functions = {"gradient": self.gradient}
+        return compile_user_function(
+            functions, REG_GRADIENT, "unused, theta, out", lines
+        )
+
+    def digests(self) -> list[str]:
+        """Return texts that change with the functions and their data."""
+        digests = [self.value.digest(), self.gradient.digest()]
+        return [*digests, self.value.data.digest()]
+
+
+# Numbers of points and pairs at which a user's functions are tried, and the largest
+# relative difference of a gradient from differences.
+NUM_TRIED = 50
+GRADIENT_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Custom(Regularizer):
+    """Regularizer of the function `custom`. Read from a file, it has only its facts."""
+
+    name: ClassVar[str] = "custom"
+
+    p: float = 2.0
+    strong_convexity: float = 0.0
+    digests: tuple[str, ...] = ()
+    functions: UserRegularizer | None = field(default=None, repr=False)
+
+    def to_dict(self) -> spec.Json:
+        """Return the facts, because a file holds no functions."""
+        return {
+            "name": self.name,
+            "p": "inf" if math.isinf(self.p) else self.p,
+            "strong_convexity": self.strong_convexity,
+            "digests": list(self.digests),
+        }
+
+    @property
+    def _compiled(self) -> UserRegularizer:
+        if self.functions is None:
+            check.fail("regularizer", "a custom one with its functions", "facts alone")
+        return self.functions
+
+    @property
+    def value_pointer(self) -> Pointer:
+        """C function of the user's value."""
+        return self._compiled.value_pointer
+
+    @property
+    def gradient_pointer(self) -> Pointer:
+        """C function of the user's gradient."""
+        return self._compiled.gradient_pointer
+
+    def value_piece(self, params: RegularizerParams, theta: Array, out: Array) -> None:
+        """Write the user's value."""
+        call_at(self.value_pointer, params, theta, out)
+
+    def gradient_piece(
+        self, params: RegularizerParams, theta: Array, out: Array
+    ) -> None:
+        """Write the user's gradient."""
+        call_at(self.gradient_pointer, params, theta, out)
+
+    def params(self, dim: int, default_center: ArrayLike) -> RegularizerParams:
+        """Return parameters that the user's functions do not read."""
+        check.integer(1, dim=dim)
+        center = check.array("default_center", default_center, shape=(dim,))
+        return RegularizerParams(center, 1.0, 2.0, dim, 1)
+
+    def range_on(self, domain: Domain, dim: int) -> float:
+        """Raise, because nothing is proved of a user's function."""
+        del domain, dim
+        condition = "a regularizer of which range and strong convexity are proved"
+        got = "a custom one, of which nothing is proved"
+        check.fail("regularizer", condition, got, UNPROVED_RANGE)
+
+    def curvature_l2(self, dim: int) -> tuple[float, float]:
+        """Return the declared strong convexity, in l2, and infinity."""
+        check.integer(1, dim=dim)
+        # In l_p with p < 2 norms are larger than in l2, and with p > 2 smaller.
+        ratio = 1.0 if self.p <= 2.0 else dim ** (2.0 / self.p - 1.0)
+        return self.strong_convexity * ratio, math.inf
+
+    def check_on(self, domain: Domain, dim: int) -> None:
+        """Compare the functions with what they have to be at points of the domain.
+
+        They are called uncompiled once. The gradient is compared with differences, and
+        midpoints may refute convexity and its constant. They cannot prove it.
+        """
+        functions, rng = self._compiled, np.random.default_rng(0)
+        middle = np.array(domain.interior_point(dim), dtype=np.float64)
+        result = functions.value.call_python(middle)
+        if not (np.ndim(result) == 0 and isinstance(result, int | float | np.number)):
+            got = check.describe(result)
+            check.fail("value", "a function that returns a real number", got)
+        out = np.full(dim, np.nan)
+        arguments = [out] if functions.gradient.arguments else []
+        slope = functions.gradient.call_python(middle, *arguments)
+        if np.shape(out if arguments else slope) != (dim,):
+            got = f"shape {np.shape(slope)}"
+            check.fail("gradient", f"a function that returns shape ({dim},)", got)
+        axes = domain.hull(dim)[1]
+        points = np.array(
+            [_random_point(domain, middle, axes, rng) for _ in range(2 * NUM_TRIED)]
+        )
+        values = np.array([self.value(point) for point in points])
+        for point, value in zip(points, values, strict=True):
+            if not math.isfinite(value):
+                got = f"{value} at {check.describe(point.tolist())}"
+                check.fail("value", "finite inside the domain", got)
+        for point in points[:5]:
+            self._compare_gradient(domain, point, axes, rng)
+        for first, second in zip(points[::2], points[1::2], strict=True):
+            self._compare_midpoint(first, second)
+
+    def _compare_gradient(
+        self, domain: Domain, point: Array, axes: Array, rng: np.random.Generator
+    ) -> None:
+        """Raise if the gradient differs from differences along a direction."""
+        direction = axes @ rng.standard_normal(axes.shape[1])
+        direction /= np.linalg.norm(direction)
+        low, high = domain.chord(point, direction)
+        step = min(1e-5 * (1.0 + float(np.abs(point).max())), 0.5 * high, -0.5 * low)
+        if not step > 0.0:
+            return
+        above, below = (self.value(point + sign * step * direction) for sign in (1, -1))
+        slope = float(self.gradient(point) @ direction)
+        difference = (above - below) / (2.0 * step)
+        # At a kink the slope is between the one-sided ones.
+        middle = self.value(point)
+        spread = abs(above - 2.0 * middle + below) / step
+        noise = 1e-15 * (abs(above) + abs(below)) / step
+        size = (
+            GRADIENT_TOLERANCE * (abs(difference) + abs(slope)) + spread + 8.0 * noise
+        )
+        if not abs(slope - difference) <= size:
+            got = f"{slope:.6g} along {check.describe(direction.round(3).tolist())}"
+            where = f"{difference:.6g}, as differences of value are"
+            check.fail("gradient", where, got)
+
+    def _compare_midpoint(self, first: Array, second: Array) -> None:
+        """Raise if a midpoint refutes the declared strong convexity."""
+        ends = self.value(first) + self.value(second)
+        fall = 0.5 * ends - self.value(0.5 * (first + second))
+        length = float(vector_norm(first - second, self.p))
+        digits = 1e-9 * (1.0 + abs(ends))
+        if fall < 0.125 * self.strong_convexity * length**2 * (1.0 - 1e-9) - digits:
+            between = " and ".join(
+                check.describe(end.tolist()) for end in (first, second)
+            )
+            got = f"a function that is not, between {between}"
+            declared = "convex"
+            if self.strong_convexity > 0.0:
+                declared += f" with strong_convexity {self.strong_convexity:g}"
+            check.fail("value", declared, got)
+
+
+def _random_point(
+    domain: Domain, middle: Array, axes: Array, rng: np.random.Generator
+) -> Array:
+    """Return a point on a random chord through the middle."""
+    direction = axes @ rng.standard_normal(axes.shape[1])
+    low, high = domain.chord(middle, direction)
+    low, high = max(low, -3.0), min(high, 3.0)
+    return np.asarray(middle + rng.uniform(0.99 * low, 0.99 * high) * direction)
+
+
+def custom(
+    value: Callable[..., float],
+    gradient: Callable[..., Any],
+    *,
+    data: object = (),
+    strong_convexity: float = 0.0,
+    norm: float = 2.0,
+) -> Custom:
+    """Make a regularizer from a value and a gradient of the user.
+
+    For densities (`dpsample.Density`) only. Targets with records and releases reject
+    it, because nothing is proved of it.
+
+    Parameters
+    ----------
+    value : callable
+        Convex function, called as ``value(theta)``, or ``value(theta, data)`` if data
+        are given. A plain Python or Numba function that returns a number.
+    gradient : callable
+        Its gradient, ``gradient(theta[, data])`` that returns an array, or
+        ``gradient(theta[, data], out)`` that fills ``out``.
+    data : array, number, tuple or NamedTuple of them, optional
+        What the functions read. Arrays are copied.
+    strong_convexity : float
+        Declared constant of strong convexity, >= 0. Where the energy alone cannot be
+        normalized on an unbounded domain, it has to be positive.
+    norm : float
+        Exponent in [1, inf] of the l_p norm of that constant.
+
+    Returns
+    -------
+    Custom
+        Regularizer for `dpsample.Density`, which compares the functions with each other
+        and with the constant at points of its domain.
+
+    Raises
+    ------
+    ValueError
+        If a function has another form or a number is out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dpsample as dps
+    >>> def value(theta):
+    ...     return np.sum(np.cosh(theta))
+    >>> def gradient(theta):
+    ...     return np.sinh(theta)
+    >>> r = dps.regularizers.custom(value, gradient, strong_convexity=1.0)
+    >>> r.value([0.0, 0.0])
+    2.0
+    """
+    check.non_negative(strong_convexity=strong_convexity)
+    check.at_least(1.0, norm=norm)
+    copy = UserData(None if isinstance(data, tuple) and not data else data)
+    arguments = "(theta, data)" if copy.is_given else "(theta)"
+    count = 2 if copy.is_given else 1
+    height = check_function("value", value, (count,), f"f{arguments}")
+    form = f"f{arguments} or f{arguments[:-1]}, out)"
+    slope = check_function("gradient", gradient, (count, count + 1), form)
+    fills = getattr(slope, "py_func", slope).__code__.co_argcount > count
+    functions = UserRegularizer(
+        UserFunction("value", height, copy),
+        UserFunction("gradient", slope, copy, ("result",) if fills else ()),
+    )
+    return Custom(
+        p=float(norm),
+        strong_convexity=float(strong_convexity),
+        digests=tuple(functions.digests()),
+        functions=functions,
+    )
+
+
+KINDS = (SquaredNorm, Entropy, SchattenSquared, PowerNorm, Custom)
 
 
 def from_dict(data: spec.Json) -> Regularizer:

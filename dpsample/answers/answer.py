@@ -42,6 +42,7 @@ MAX_ROWS = 80
 
 
 def _ed25519() -> Any:
+    """Import the library of signatures. An error says how to install it."""
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
@@ -51,6 +52,7 @@ def _ed25519() -> Any:
 
 
 def _check_length(name: str, value: object, length: int) -> None:
+    """Raise unless a key or signature is bytes of this length."""
     if not isinstance(value, bytes) or len(value) != length:
         check.fail(name, f"{length} bytes", check.describe(type(value).__name__))
 
@@ -89,6 +91,7 @@ class Answer(Predictor):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _encoding_dict(self) -> Json | None:
+        """Return the encoding as JSON, None if the rows are not from a table."""
         return None if self.encoding is None else self.encoding.to_dict()
 
     def sign(self, private_key: bytes) -> bytes:
@@ -166,10 +169,10 @@ class Answer(Predictor):
 
     @abstractmethod
     def _check_theta(self) -> str:
-        """Refuse a theta that is not one of the certificate's; say where it is."""
+        """Reject a theta that the certificate excludes, and say where theta is."""
 
     def _check_binding(self) -> None:
-        """Refuse parts of which one does not follow from the others."""
+        """Reject parts of which one does not follow from the others."""
         if self.digest != self.computed_digest():
             remedy = "Theta, names, encoding or certificate belong to another release."
             check.fail("digest", self.computed_digest(), self.digest, remedy)
@@ -194,6 +197,7 @@ class Answer(Predictor):
             check.fail("encoding", "one of rows as the certificate has them", size)
 
     def _check_signature(self, signature: object, public_key: object) -> None:
+        """Raise unless a public key made this signature for this release."""
         _check_length("signature", signature, 64)
         _check_length("public_key", public_key, 32)
         key = _ed25519().Ed25519PublicKey.from_public_bytes(public_key)
@@ -221,14 +225,13 @@ class Answer(Predictor):
         Returns
         -------
         str
-            `Certificate.to_html`, with the coefficients; the file to verify, which is
-            inside, is the one that `save` writes.
+            `Certificate.to_html` with the coefficients. The page contains the file to
+            verify, which is the one that `save` writes.
 
         Raises
         ------
         ValueError
-            If the answer, which may come from a file that somebody else wrote, does
-            not `verify`.
+            If `verify` raises, because the answer may be from somebody else's file.
         """
         self.verify()
         return document(
@@ -319,22 +322,22 @@ class Release(Answer):
     Attributes
     ----------
     theta : array of shape (dim,)
-        The private draw; the intercept, if any, comes last.
+        The private draw. The intercept, if any, is last.
     certificate : Certificate
         The proof's public inputs and numbers.
     mechanism : ExponentialMechanism or None
-        The calibrated mechanism; None after `load`.
+        The calibrated mechanism. It is None after `load`.
     feature_names : tuple of str
         Names of the coefficients.
     encoding : Encoding or None
-        What made the rows from a table, public; with it raw tables are predicted.
+        Public rule that made the rows from a table. With it `predict` takes tables.
     digest : str
-        SHA-256 that binds theta, its names, the encoding and the certificate: that of
-        one release fits no other. It finds exchanges; for forgery see `sign`.
+        SHA-256 of theta, its names, the encoding and the certificate. It shows that
+        none of them is from another release. Against forgery there is `sign`.
     nonprivate_diagnostics : dict or None
         Steps, step size, metric, acceptance and risks. They depend on the records and
-        are not private: they are in no repr, JSON, file, pickle or copy. None after
-        `load`, unpickling and ``copy``.
+        are not private, so they are in no repr, JSON, file, pickle or copy. They are
+        None after `load`, unpickling and ``copy``.
     """
 
     FORMAT: ClassVar[str] = "dpsample-release-3"
@@ -362,7 +365,7 @@ class Release(Answer):
 
     @property
     def public_facts(self) -> PublicFacts:
-        """Those of the certificate."""
+        """Public facts of the certificate."""
         return self.certificate.facts
 
     def _check_theta(self) -> str:
@@ -405,23 +408,23 @@ class Release(Answer):
         return ax
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what pickles and copies hold: nothing that is not private."""
+        """Return the fields for pickles and copies, all of which are private."""
         return self.__dict__ | {"nonprivate_diagnostics": None}
 
     def __repr__(self) -> str:
-        """Coefficients and the certificate's statement."""
+        """Return coefficients and the certificate's statement."""
         theta = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
         return f"Release(theta={theta},\n  certificate={self.certificate!r})"
 
 
 def load_answer(path: str | os.PathLike[str]) -> Release | Fit:
-    """Read what `Release.save` or `Fit.save` wrote, told by its format."""
+    """Read a file of `Release.save` or `Fit.save`. The file says which it is."""
     check.path("path", path, exists=True)
     return parse_answer(Path(path).read_bytes(), str(path))
 
 
 def parse_answer(written: bytes, source: str) -> Release | Fit:
-    """Read the content of such a file, which errors call ``source``."""
+    """Read the content of a file of `load_answer`, which errors call ``source``."""
     kind: type[Release | Fit] = Fit if Fit.FORMAT.encode() in written[:100] else Release
     return kind._from_bytes(written, source)
 
@@ -433,27 +436,27 @@ class Fit(Answer):
     Attributes
     ----------
     theta : array of shape (dim,)
-        The output; the intercept, if any, comes last.
+        The output. The intercept, if any, is last.
     certificate : EventCertificate or None
-        The proof's public inputs and numbers; None without a budget.
+        The proof's public inputs and numbers. It is None without a budget.
     feature_names : tuple of str
         Names of the coefficients.
     num_gradients : int or None
-        Gradients of single records that were evaluated: work, not an answer. Random
-        batches make it random, and a certified solver (`ObjectivePerturbation`, `SVRG`,
-        the localized methods) stops when the records let it, so it may depend on what
-        the records hold: do not publish it.
+        Number of gradients of single records that were evaluated. Do not publish it. It
+        is random with random batches. It depends on the records if the solver is a
+        certified one (`ObjectivePerturbation`, `SVRG`, the localized methods), whose
+        number of steps is not fixed.
     encoding : Encoding or None
-        What made the rows from a table, public; with it raw tables are predicted.
+        Public rule that made the rows from a table. With it `predict` takes tables.
     facts : PublicFacts or None
         Public facts of the problem, which `predict` needs.
     digest : str
-        SHA-256 that binds theta, its names, the encoding and the certificate, as of a
-        `Release`; empty without a budget.
+        SHA-256 of theta, its names, the encoding and the certificate, as of a
+        `Release`. It is empty without a budget.
     trace : dict of str to array
-        ``num_gradients``, and ``risk`` on the evaluation data, along the way; empty
-        without them. It is not private. Pickles and copies hold neither the trace nor
-        ``num_gradients``.
+        ``num_gradients`` and ``risk`` on the evaluation data during the run, or empty
+        without such data. It is not private. Pickles and copies have neither the trace
+        nor ``num_gradients``.
     """
 
     FORMAT: ClassVar[str] = "dpsample-fit-1"
@@ -497,13 +500,13 @@ class Fit(Answer):
 
     @property
     def public_facts(self) -> PublicFacts:
-        """Those of the problem; a ValueError if the fit does not know them."""
+        """Public facts of the problem. A fit without them raises a ValueError."""
         if self.facts is None:
             check.fail("facts", "those of the problem", "None", "See dps.minimize.")
         return self.facts
 
     def _repr_html_(self) -> str | None:
-        """Return what `Answer` does; None, for the repr, without a budget."""
+        """Return HTML as `Answer` does. Without a budget None asks for the repr."""
         return None if self.certificate is None else super()._repr_html_()
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -534,11 +537,11 @@ class Fit(Answer):
         return ax
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what pickles and copies hold: nothing that is not private."""
+        """Return the fields for pickles and copies, without those not to publish."""
         return self.__dict__ | {"num_gradients": None, "trace": {}}
 
     def __repr__(self) -> str:
-        """Coefficients and the certificate's statement."""
+        """Return coefficients and the certificate's statement."""
         theta = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
         stated = "no budget, no privacy"
         if self.certificate is not None:

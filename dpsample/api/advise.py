@@ -114,7 +114,7 @@ class Advice:
         return pd.DataFrame(self.table, columns=list(Candidate._fields))
 
     def __repr__(self) -> str:
-        """Choice, reason and table."""
+        """Return the choice, the reason and the table."""
         lines = [f"Advice(choice={self.choice!r}, loss={self.loss!r})", self.reason]
         lines.append(
             f"{'method':10} {'loss':16} {'proved risk':>12} {'noise':>9} passes"

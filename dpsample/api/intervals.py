@@ -138,7 +138,7 @@ class Intervals:
         return ax
 
     def __repr__(self) -> str:
-        """Table, doubts and the certificate's statement."""
+        """Return the table, doubts and the certificate's statement."""
         table = self.to_frame().to_string(
             float_format=lambda x: f"{x:.4g}", max_rows=12
         )

@@ -1,4 +1,4 @@
-"""The verb for gradient-based algorithms: one private minimization."""
+"""The function for gradient-based algorithms: one private minimization."""
 
 import copy
 import math
@@ -25,7 +25,7 @@ from dpsample.problem.problem import Problem
 from dpsample.running import descent
 from dpsample.running import progress as screen
 
-TRACE_POINTS = 20
+TRACE_POINTS = 20  # number of points at which the risk is recorded
 INTERRUPTED = (
     "minimize was interrupted. Nothing is returned: the noise is calibrated to the end "
     "of the run, so no earlier iterate has a certificate."
@@ -34,7 +34,7 @@ INTERRUPTED = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MinimizationPlan:
-    """All that runs with different random bits share."""
+    """What is common to runs that differ in their random bits only."""
 
     program: descent.Program
     certificate: EventCertificate | None
@@ -63,19 +63,21 @@ def minimize(
     optimizer : Optimizer
         One of `dpsample.optimizers`.
     budget : Budget or None
-        Epsilon, delta and the neighboring relation; None: no noise, no certificate.
+        Epsilon, delta and the neighboring relation. With None there is no noise and no
+        certificate.
     calibration : {"exact", "paper"}
-        Noise that is proved for the relation and the batches, or the printed one, whose
-        certificate states the epsilon that is true of it, or that none is proved.
+        Noise that is proved for the relation and the batches, or the printed noise. The
+        certificate of the latter states the epsilon that is proved for it, or that none
+        is proved.
     ledger : Ledger or LedgerFile, optional
-        Where the certificate is entered before anything is run. Without room for it
-        nothing is.
+        Ledger in which the certificate is entered before anything is run. Nothing is
+        run if it has no room for it.
     seed : int or SeedSequence, optional
         Reproduces a study's run, which is then not releasable. By default the operating
         system's entropy is used.
     evaluation : Problem, optional
-        Public or synthetic records with the same columns, on which the risk along the
-        way is recorded, that of their own loss.
+        Public or synthetic records with the same columns. The risk of their own loss is
+        recorded during the run.
     progress : bool
         Show the steps done in a terminal or notebook, until the end.
 
@@ -90,19 +92,19 @@ def minimize(
         If an argument is malformed, the optimizer cannot serve the problem, nothing is
         proved of it and calibration is "exact", or the ledger has no room for it.
     DescentError
-        If the output has overflowed, which the steps decide and no record; without a
-        budget also if the loss raises or returns NaN, or a solver cannot certify its
-        target.
+        If the output has overflowed, which depends on the steps and not on a record.
+        Without a budget also if the loss raises or returns NaN, or a solver cannot
+        certify its target.
     KeyboardInterrupt
-        After Ctrl-C, within 50 ms or one step; nothing is returned then.
+        After Ctrl-C, within 50 ms or one step. Nothing is returned then.
 
     Notes
     -----
     **Guarantee.** With calibration "exact" and declared bounds that hold for every
     possible record, theta is (epsilon, delta)-differentially private under the
     relation, by the theorems that the certificate names. The running time of a random
-    batch or of a certified solver depends on the records: do not publish it. No legal
-    record, whatever it holds, ends a run that has a budget.
+    batch or of a certified solver depends on the records, so do not publish it. No
+    record within the declared bounds ends a run that has a budget.
 
     Examples
     --------
@@ -118,7 +120,7 @@ def minimize(
     """
     check.instance((Problem, type(None)), evaluation=evaluation)
     check.instance(bool, progress=progress)
-    seed_sequence(seed)  # refuses what is no seed, before any work
+    seed_sequence(seed)  # raises for a malformed seed, before any work
     plan = plan_minimization(
         problem, optimizer, budget, calibration, seeded=seed is not None
     )
@@ -165,7 +167,11 @@ def _risk_bound(
     budget: Budget,
     inputs: Mapping[str, str | float | bool | None],
 ) -> float:
-    """Bound of the excess risk: proved, or of the noise as far as steps reach."""
+    """Return the proved bound of the excess risk, or an estimate from the noise.
+
+    The estimate is for a domain that is no larger than the steps can reach. It is NaN
+    if there is no bound of the gradients.
+    """
     numbers = {k: float(v) for k, v in inputs.items() if isinstance(v, int | float)}
     if "risk_bound" in numbers:
         return numbers["risk_bound"]
@@ -187,9 +193,9 @@ def plan_minimization(
     *,
     seeded: bool,
 ) -> MinimizationPlan:
-    """Check the arguments, calibrate, certify: before anything is run.
+    """Check the arguments, calibrate and certify, before anything is run.
 
-    The problem keeps the last plan: runs that follow begin at once.
+    The problem keeps the last plan, so that later runs begin at once.
     """
     check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
     if isinstance(optimizer, type) and issubclass(optimizer, Optimizer):
@@ -202,7 +208,7 @@ def plan_minimization(
     check.instance(Optimizer, optimizer=optimizer, remedy=remedy)
     check.instance((Budget, type(None)), budget=budget)
     check.one_of(("exact", "paper"), calibration=calibration)
-    # The text tells 1.0 from True, which are equal, and one of them is refused.
+    # 1.0 and True are equal, but their texts differ, and one of them is an error.
     key = optimizer, repr(optimizer), problem.facts, budget, calibration, seeded
     last_plan = problem.plan  # read once: another thread may replace it
     if last_plan is not None and last_plan[0] == key:
@@ -218,7 +224,7 @@ def plan_minimization(
         )
         if seeded:
             certificate = replace(certificate, seeded=True, digest="")
-    # A copy has no plan: no circle keeps the records after their last use.
+    # A copy has no plan, so no reference cycle keeps the records after their last use.
     program = descent.Program(copy.copy(problem), recipe)
     plan = MinimizationPlan(program=program, certificate=certificate)
     problem.plan = key, plan

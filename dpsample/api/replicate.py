@@ -286,6 +286,7 @@ def _minimizations(
     calibration: Calibration = "exact",
     ledger: Ledger | LedgerFile | None = None,
 ) -> Runs:
+    """Return a function that runs an optimizer for each seed."""
     plan = minimizing_module.plan_minimization(
         problem, optimizer, budget, calibration, seeded=True
     )
@@ -308,6 +309,7 @@ def _minimizations(
 
 
 def _releases(data: Records | None, arguments: dict[str, Any]) -> Runs:
+    """Return a function that makes releases for seeds, by one plan."""
     problem = arguments["problem"]
     others = WATCHED | {"seed", "progress"}
     options = {k: v for k, v in arguments.items() if k not in others}

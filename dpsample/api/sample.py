@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -34,8 +36,8 @@ from dpsample.running.convergence import (
     groups_of,
     superchains,
 )
-from dpsample.samplers import Sampler
-from dpsample.samplers.chain import STAT, Prepared, Settings
+from dpsample.samplers import Sampler, chain
+from dpsample.samplers.chain import Prepared, Settings
 from dpsample.samplers.choice import SamplerChoice, choose
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.proximal.proximal import PreparedProximal, start_bound
@@ -77,6 +79,7 @@ def sample(
     checkpoint: str | os.PathLike[str] | None = None,
     check: bool = True,
     max_seconds: float | None = None,
+    keep_warmup: bool = False,
 ) -> DataTree:
     r"""Draw many times from a target. Not releasable.
 
@@ -122,18 +125,25 @@ def sample(
         not. With ``target_ess`` the trial run has half of the time that is left for
         draws. The draws that there are, those of every chain, are returned with a
         warning; a ``checkpoint`` goes on from them.
+    keep_warmup : bool
+        Return the draws that are discarded, too, in groups of their own. A
+        ``checkpoint`` then has them as well.
 
     Returns
     -------
     xarray.DataTree
-        ``posterior["theta"]`` (chain, draw, coefficient); ``sample_stats`` per draw:
-        energy, acceptance rate, numbers of values, gradients and evaluated records, and
-        the step size if there is one; ``constant_data``; ``attrs``, in which
-        ``releasable`` is false and ``converged`` tells whether ``r_hat`` and ``ess``
-        are good enough. After Ctrl-C, at once, the draws that every chain has made,
-        also while they are judged: they have no verdict, `diagnostics.check` gives one.
-        After ``max_seconds`` they have one, and ``is_out_of_time`` is true.
-        An energy is NaN if the sampler did without it and it would cost much.
+        ``posterior["theta"]`` (chain, draw, coefficient); ``sample_stats`` per draw, by
+        the names of ArviZ's schema: ``lp``, the log density up to a constant, the
+        acceptance rate, numbers of values, gradients and evaluated records, the step
+        size if there is one, and for `BilliardHMC` ``energy``, the Hamiltonian,
+        ``n_steps`` and ``diverging``; ``constant_data``; ``warmup_posterior`` and
+        ``warmup_sample_stats`` on request; ``attrs``, in which ``releasable`` is false,
+        ``converged`` tells whether ``r_hat`` and ``ess`` are good enough, and
+        ``num_constraint_violations`` counts draws outside of the domain. After Ctrl-C,
+        at once, the draws that every chain has made, also while they are judged: they
+        have no verdict, `diagnostics.check` gives one. After ``max_seconds`` they have
+        one, and ``is_out_of_time`` is true. ``lp`` is NaN where the sampler did without
+        it, if all of these draws together would need more than 5e8 losses of records.
 
     Raises
     ------
@@ -165,159 +175,370 @@ def sample(
     >>> draws.posterior["theta"].shape, bool(draws.attrs["releasable"])
     ((4, 50, 2), False)
     """
-    checks.instance(GibbsTarget, target=target, remedy=TARGETS)
-    checks.integer(1, num_draws=num_draws, num_chains=num_chains)
-    checks.array_sides(num_draws=num_draws, num_chains=num_chains, dim=target.dim)
-    checks.instance(bool, progress=progress, check=check)
-    # Here, not only where they are used: between lies the compiler's half a minute.
-    if num_warmup is not None:
-        checks.integer(0, num_warmup=num_warmup)
-    if threads is not None:
-        checks.integer(1, threads=threads)
-    if target_ess is not None:
-        checks.open_interval(0.0, checks.MAX_LENGTH, target_ess=target_ess)
-    if checkpoint is not None:
-        files.check_output("checkpoint", checks.path("checkpoint", checkpoint))
-    if max_seconds is not None:
-        checks.positive(max_seconds=max_seconds, remedy=LIMIT_REMEDY)
-    limit = TimeLimit(max_seconds)
-    given_starts = _given_starts(target, init, num_chains)
+    options = _Options(
+        target=target,
+        sampler=sampler,
+        num_draws=num_draws,
+        num_warmup=num_warmup,
+        num_chains=num_chains,
+        threads=threads,
+        shows_progress=progress,
+        target_ess=target_ess,
+        checkpoint=checkpoint,
+        is_checked=check,
+        max_seconds=max_seconds,
+        keeps_warmup=keep_warmup,
+        limit=TimeLimit(max_seconds),
+        begin=time.perf_counter(),
+    )
+    plan = _plan(options, _given_starts(target, init, num_chains), seed_sequence(seed))
+    # Loaded while chains run: neither they nor a Ctrl-C should wait for half a second.
+    libraries = None if "xarray" in sys.modules else Thread(target=_load_libraries)
+    if libraries is not None:
+        libraries.start()
+    with pauses.hold_interrupts() as interrupts:
+        runs = _run(plan, interrupts)
+        results = _judge(plan, runs, interrupts, libraries)
+        tree = _pack(plan, runs, results)
+        if interrupts:  # perhaps just now
+            tree.attrs["is_interrupted"] = 1
+    return tree if plan.groups is None else _with_superchains(tree, plan.groups)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Options:
+    """Checked arguments of `sample`, and the time of its call."""
+
+    target: GibbsTarget
+    sampler: object
+    num_draws: int
+    num_warmup: int | None
+    num_chains: int
+    threads: int | None
+    shows_progress: bool
+    target_ess: float | None
+    checkpoint: str | os.PathLike[str] | None
+    is_checked: bool
+    max_seconds: float | None
+    keeps_warmup: bool
+    limit: TimeLimit
+    begin: float  # `time.perf_counter` at the call
+
+    def __post_init__(self) -> None:
+        """Check what is not checked where it is used.
+
+        In between lies the compiler's half a minute.
+        """
+        target, num_draws, num_chains = self.target, self.num_draws, self.num_chains
+        checks.instance(GibbsTarget, target=target, remedy=TARGETS)
+        checks.integer(1, num_draws=num_draws, num_chains=num_chains)
+        checks.array_sides(num_draws=num_draws, num_chains=num_chains, dim=target.dim)
+        checks.instance(bool, progress=self.shows_progress, check=self.is_checked)
+        checks.instance(bool, keep_warmup=self.keeps_warmup)
+        if self.num_warmup is not None:
+            checks.integer(0, num_warmup=self.num_warmup)
+        if self.threads is not None:
+            checks.integer(1, threads=self.threads)
+        if self.target_ess is not None:
+            checks.open_interval(0.0, checks.MAX_LENGTH, target_ess=self.target_ess)
+        if self.checkpoint is not None:
+            path = checks.path("checkpoint", self.checkpoint)
+            files.check_output("checkpoint", path)
+        if self.max_seconds is not None:
+            checks.positive(max_seconds=self.max_seconds, remedy=LIMIT_REMEDY)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Plan:
+    """All that is fixed before the first draw of a chain.
+
+    The chains run on the ``inner`` target. It is the caller's, or the one in the free
+    coordinates of a polytope with equalities.
+    """
+
+    options: _Options
+    inner: GibbsTarget
+    reduced: ReducedTarget | None
+    choice: SamplerChoice  # method, reason and prepared chain
+    num_warmup: int
+    given_starts: list[Array]  # one for each chain if the caller gave them, or empty
+    groups: Ints | None  # superchain of each chain
+    root: np.random.SeedSequence
+    chain_streams: list[np.random.Generator]
+    trial_streams: list[np.random.Generator]
+
+    @property
+    def sampler_name(self) -> str:
+        """Sampler with its options, as text."""
+        return repr(self.choice[0])
+
+    def starts(self, streams: list[np.random.Generator]) -> list[Array]:
+        """Return the starts of all chains, dispersed ones drawn from the streams."""
+        prepared = self.choice[2]
+        return self.given_starts or _starts(prepared, streams, self.groups)
+
+    def identity(self, starts: list[Array]) -> str:
+        """Return the identity of a checkpoint, for which all records are read."""
+        method, _, prepared = self.choice
+        numbers = (*prepared.numbers(), *starts, *self.root.generate_state(4))
+        # Checkpoints of an earlier version hold a hash of the former names.
+        name = text_with_former_names(type(method), repr(method))
+        return identity_of(name, *numbers)
+
+    def moving(self, draws: Array) -> Array:
+        """Coefficients that the domain leaves free, whose effective size counts."""
+        if self.reduced is None:
+            return draws
+        return draws @ self.reduced.basis[self.reduced.moves].T
+
+    def lift(self, draws: Array) -> Array:
+        """Return draws in the coordinates of the caller."""
+        return draws if self.reduced is None else self.reduced.lift(draws)
+
+
+def _plan(
+    options: _Options, given_starts: list[Array], root: np.random.SeedSequence
+) -> _Plan:
+    """Choose the sampler, and tune it on a stream of its own."""
+    target, num_chains = options.target, options.num_chains
     reduced = _reduce_if_flat(target)
     inner = target if reduced is None else reduced.target
     if reduced is not None:
         given_starts = [
             inner.domain.project(v) for v in map(reduced.drop, given_starts)
         ]
-    root = seed_sequence(seed)
     pilot_stream, *others = streams(root, 2 * num_chains + 1)
-    chain_streams, trial_streams = others[:num_chains], others[num_chains:]
-    with _until(limit, max_seconds):
-        method, reason, prepared = _choose(inner, sampler, pilot_stream)
+    with _until(options.limit, options.max_seconds):
+        method, reason, prepared = _choose(inner, options.sampler, pilot_stream)
     if given_starts:
         prepared = _begun(inner, prepared, given_starts)
-    warmup = prepared.num_warmup if num_warmup is None else num_warmup
-    trial = None if target_ess is None else TrialRun(target_ess, num_draws)
-    entropy = root.generate_state(4)
-    groups = superchains(num_chains) if not given_starts else groups_of(given_starts)
+    num_warmup = options.num_warmup
+    return _Plan(
+        options=options,
+        inner=inner,
+        reduced=reduced,
+        choice=SamplerChoice(method, reason, prepared),
+        num_warmup=prepared.num_warmup if num_warmup is None else num_warmup,
+        given_starts=given_starts,
+        groups=groups_of(given_starts) if given_starts else superchains(num_chains),
+        root=root,
+        chain_streams=others[:num_chains],
+        trial_streams=others[num_chains:],
+    )
 
-    def run_chains(
-        title: str, streams: list[np.random.Generator], num_draws: int, **options: Any
-    ) -> chains.Chains:
-        interrupts.is_raised = True
-        with _until(limit, max_seconds):
-            starts = given_starts or _starts(prepared, streams, groups)
-        identity = ""
-        if options.get("checkpoint") is not None:  # it reads all records
-            numbers = (*prepared.numbers(), *starts, *entropy)
-            # Checkpoints of an earlier version hold a hash of the former names.
-            name = text_with_former_names(type(method), repr(method))
-            identity = identity_of(name, *numbers)
-        with _display(progress, title, warmup) as on_progress:
-            interrupts.is_raised = False  # from now on Ctrl-C keeps what was drawn
-            return chains.run(
-                prepared,
-                starts,
-                streams,
-                num_draws=num_draws,
-                num_warmup=warmup,
-                threads=threads,
-                identity=identity,
-                on_progress=on_progress,
-                interrupts=interrupts,
-                **options,
-            )
 
-    def moving(draws: Array) -> Array:
-        """Coefficients that the domain leaves free, whose effective size counts."""
-        return draws if reduced is None else draws @ reduced.basis[reduced.moves].T
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Runs:
+    """Chains that are returned, and the trial run that fixed their length."""
 
-    # Loaded while chains run: neither they nor a Ctrl-C should wait for half a second.
-    libraries = None if "xarray" in sys.modules else Thread(target=_load_libraries)
-    if libraries is not None:
-        libraries.start()
-    with pauses.hold_interrupts() as interrupts:
-        title, is_needed = f"{method!r}: {reason}", True
-        if trial is not None:
-            half = limit.halfway()
-            run = run_chains(
-                f"{method!r}: how many draws?",
-                trial_streams,
-                num_draws,
-                extend=lambda draws: trial(moving(draws)),
-                limit=half,
-            )
-            if half.is_over():
-                trial.cut(moving(run.draws))
-            num_draws, is_needed = trial.length, not interrupts
-        if is_needed:
-            # A checkpoint of a longer run will do, too.
-            extend = None if trial is None else (lambda _: num_draws)
-            run = run_chains(
-                title,
-                chain_streams,
-                num_draws,
-                extend=extend,
-                checkpoint=checkpoint,
-                limit=limit,
-            )
-        if run.is_out_of_time and is_needed:
-            _report_limit(max_seconds, run, num_draws, warmup, checkpoint is not None)
-        verdict, facts = None, _facts(inner, method, prepared, sampler)
-        draws = run.draws if reduced is None else reduced.lift(run.draws)
-        size: dict[str, float | bool] = {}
-        if trial is not None:
-            size["target_ess"] = trial.target_size
-        # Statistics of a million draws take seconds. Ctrl-C ends them, and the draws
-        # are returned nevertheless.
-        try:
-            interrupts.is_raised = True
-            is_interrupted = bool(interrupts)
-            if libraries is not None:
-                libraries.join()
-            if not is_interrupted:
-                packing.fill_energies(inner, run.draws, run.stats)
-            if check and not is_interrupted:
-                names = target.feature_names
-                verdict = Convergence.judge(draws, names, groups)
-                facts.warn_of_tails(repr(method))
-                if not facts.is_independent:
-                    forgets = not verdict.is_nested
-                    verdict.warn(facts.remedy(forgets_starts=forgets))
-            if trial is not None and not is_interrupted:
-                has_warned = run.is_out_of_time
-                size |= trial.report(moving(run.draws), facts, has_warned=has_warned)
-        except KeyboardInterrupt:
-            is_interrupted = True
-        interrupts.is_raised = False
-        if reduced is not None:
-            run.stats[..., STAT.energy] += reduced.shift
-        tree = packing.to_datatree(
-            draws,
-            packing.name_statistics(
-                run.stats, step_size=prepared.settings.get("step_size")
-            ),
-            coefficients=target.feature_names,
-            constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
-            attributes={
-                "sampler": repr(method),
-                "sampler_reason": reason,
-                "exactness": method.exactness,
-                "is_reversible": method.is_reversible,
-                "target": repr(target),
-                "seed": f"{root.entropy}"
-                + (f", spawn_key={root.spawn_key}" if root.spawn_key else ""),
-                "num_warmup": warmup,
-                "is_interrupted": is_interrupted,
-                **_limit_attributes(max_seconds, run),
-                **({} if verdict is None else verdict.attributes()),
-                **arithmetic(),
-                **_settings_of_run(prepared, warmup, draws.shape[1]),
-                **size,
-            },
+    chains: chains.Chains
+    trial: TrialRun | None
+    num_seconds_before: float  # from the call to the first draw of the warm-up
+
+
+def _run(plan: _Plan, interrupts: pauses.Interrupts) -> _Runs:
+    """Run the chains, after a trial run if an effective size is the target.
+
+    A Ctrl-C during the trial run returns its draws.
+    """
+    options, (method, reason, _) = plan.options, plan.choice
+    num_draws, title = options.num_draws, f"{method!r}: {reason}"
+    if options.target_ess is None:
+        run, seconds = _run_chains(
+            plan, interrupts, title, plan.chain_streams, num_draws, is_returned=True
         )
-        if interrupts:  # perhaps just now
-            tree.attrs["is_interrupted"] = 1
-    return tree if groups is None else _with_superchains(tree, groups)
+        trial = None
+    else:
+        trial = TrialRun(options.target_ess, num_draws)
+        half = options.limit.halfway()
+        run, seconds = _run_chains(
+            plan,
+            interrupts,
+            f"{method!r}: how many draws?",
+            plan.trial_streams,
+            num_draws,
+            extend=lambda draws: trial(plan.moving(draws)),
+            limit=half,
+        )
+        if half.is_over():
+            trial.cut(plan.moving(run.draws))
+        num_draws = trial.length
+        if interrupts:
+            return _Runs(chains=run, trial=trial, num_seconds_before=seconds)
+        run, seconds = _run_chains(
+            plan,
+            interrupts,
+            title,
+            plan.chain_streams,
+            num_draws,
+            # A checkpoint of a longer run will do, too.
+            extend=lambda _: num_draws,
+            is_returned=True,
+        )
+    if run.is_out_of_time:
+        _report_limit(plan, run, num_draws)
+    return _Runs(chains=run, trial=trial, num_seconds_before=seconds)
+
+
+def _run_chains(
+    plan: _Plan,
+    interrupts: pauses.Interrupts,
+    title: str,
+    streams: list[np.random.Generator],
+    num_draws: int,
+    *,
+    extend: Callable[[Array], int] | None = None,
+    limit: TimeLimit | None = None,
+    is_returned: bool = False,
+) -> tuple[chains.Chains, float]:
+    """Run all chains on their streams. Return them, and the seconds before.
+
+    A run that ``is_returned`` has the checkpoint, and keeps its warm-up on request.
+    """
+    options, prepared = plan.options, plan.choice[2]
+    interrupts.is_raised = True
+    with _until(options.limit, options.max_seconds):
+        starts = plan.starts(streams)
+    checkpoint = options.checkpoint if is_returned else None
+    identity = "" if checkpoint is None else plan.identity(starts)
+    display = _display(options.shows_progress, title, plan.num_warmup)
+    with display as on_progress:
+        interrupts.is_raised = False  # from now on Ctrl-C keeps what was drawn
+        seconds = time.perf_counter() - options.begin
+        run = chains.run(
+            prepared,
+            starts,
+            streams,
+            num_draws=num_draws,
+            num_warmup=plan.num_warmup,
+            threads=options.threads,
+            checkpoint=checkpoint,
+            identity=identity,
+            extend=extend,
+            keeps_warmup=options.keeps_warmup and is_returned,
+            on_progress=on_progress,
+            interrupts=interrupts,
+            limit=options.limit if limit is None else limit,
+        )
+    return run, seconds
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Results:
+    """Draws in the caller's coordinates, and what was found out about them."""
+
+    draws: Array
+    warmup_draws: Array
+    is_interrupted: bool
+    attributes: dict[str, float | bool]
+
+
+def _judge(
+    plan: _Plan, runs: _Runs, interrupts: pauses.Interrupts, libraries: Thread | None
+) -> _Results:
+    """Compute log densities, look for draws outside, and judge convergence.
+
+    That takes seconds for a million draws. Ctrl-C ends it, and the draws are returned
+    nevertheless.
+    """
+    options, run, trial = plan.options, runs.chains, runs.trial
+    target, threads = options.target, options.threads
+    method, _, prepared = plan.choice
+    facts = _facts(plan.inner, method, prepared, options.sampler)
+    draws, warmup_draws = plan.lift(run.draws), plan.lift(run.warmup_draws)
+    attributes: dict[str, float | bool] = {}
+    sizes: dict[str, float | bool] = {}
+    if trial is not None:
+        sizes["target_ess"] = trial.target_size
+    try:
+        interrupts.is_raised = True
+        is_interrupted = bool(interrupts)
+        if libraries is not None:
+            libraries.join()
+        if not is_interrupted:
+            packing.fill_energies(plan.inner, run.draws, run.stats, threads)
+            packing.fill_energies(
+                plan.inner, run.warmup_draws, run.warmup_stats, threads
+            )
+            num_outside = sum(
+                packing.count_violations(target, part, threads)
+                for part in (draws, warmup_draws)
+            )
+            attributes["num_constraint_violations"] = num_outside
+            _warn_of_violations(target, num_outside)
+        if options.is_checked and not is_interrupted:
+            verdict = Convergence.judge(draws, target.feature_names, plan.groups)
+            attributes |= verdict.attributes()
+            facts.warn_of_tails(plan.sampler_name)
+            if not facts.is_independent:
+                verdict.warn(facts.remedy(forgets_starts=not verdict.is_nested))
+        if trial is not None and not is_interrupted:
+            moving, has_warned = plan.moving(run.draws), run.is_out_of_time
+            sizes |= trial.report(moving, facts, has_warned=has_warned)
+    except KeyboardInterrupt:
+        is_interrupted = True
+    interrupts.is_raised = False
+    return _Results(
+        draws=draws,
+        warmup_draws=warmup_draws,
+        is_interrupted=is_interrupted,
+        attributes=attributes | sizes,
+    )
+
+
+def _pack(plan: _Plan, runs: _Runs, results: _Results) -> DataTree:
+    """Return the tree of the draws, with all that is known of the run."""
+    options, run, root = plan.options, runs.chains, plan.root
+    target, (method, reason, prepared) = options.target, plan.choice
+
+    def columns(stats: Array) -> packing.Statistics:
+        return packing.name_statistics(
+            stats,
+            step_size=prepared.settings.get("step_size"),
+            own_statistics=chain.own_statistics(prepared),
+            energy_shift=0.0 if plan.reduced is None else plan.reduced.shift,
+        )
+
+    warmup = None
+    if options.keeps_warmup:
+        warmup = results.warmup_draws, columns(run.warmup_stats)
+    return packing.to_datatree(
+        results.draws,
+        columns(run.stats),
+        coefficients=target.feature_names,
+        constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
+        warmup=warmup,
+        seconds={
+            "sampling_time": run.draw_seconds,
+            "warmup_time": runs.num_seconds_before + run.warmup_seconds,
+        },
+        attributes={
+            "sampler": repr(method),
+            "sampler_reason": reason,
+            "exactness": method.exactness,
+            "is_reversible": method.is_reversible,
+            "target": repr(target),
+            "seed": f"{root.entropy}"
+            + (f", spawn_key={root.spawn_key}" if root.spawn_key else ""),
+            "num_warmup": plan.num_warmup,
+            "is_interrupted": results.is_interrupted,
+            **_limit_attributes(options.max_seconds, run),
+            **arithmetic(),
+            **_settings_of_run(prepared, plan.num_warmup, results.draws.shape[1]),
+            **results.attributes,
+        },
+    )
+
+
+def _warn_of_violations(target: GibbsTarget, num_outside: int) -> None:
+    """Warn of draws outside the domain, where no sampler should put them."""
+    if num_outside:
+        warnings.warn(
+            f"{num_outside} draws are outside of the domain {target.domain!r}, up to "
+            "rounding. Please report this with the target: the draws are wrong.",
+            RuntimeWarning,
+            stacklevel=checks.user_stack_level(),
+        )
 
 
 def _begun(target: GibbsTarget, prepared: Any, starts: list[Array]) -> Any:
@@ -357,7 +578,7 @@ def _load_libraries() -> None:
 
 
 def _reduce_if_flat(target: GibbsTarget) -> ReducedTarget | None:
-    """Target in free coordinates, if the domain has equalities or is large.
+    """Return the target in free coordinates, if its domain is flat or large.
 
     In the coordinates of a large polytope its facets are at similar distances.
     """
@@ -375,7 +596,7 @@ def _reduce_if_flat(target: GibbsTarget) -> ReducedTarget | None:
 def _choose(
     target: GibbsTarget, sampler: object, rng: np.random.Generator
 ) -> SamplerChoice:
-    """Sampler, the reason for it and its chain, after a look at what was given."""
+    """Return the sampler, the reason for it and its chain, after checks."""
     if isinstance(sampler, str) and sampler == "auto":
         return choose(target)
     if isinstance(sampler, type) and issubclass(sampler, Sampler):
@@ -394,7 +615,7 @@ def _choose(
 def _facts(
     target: GibbsTarget, sampler_used: Sampler, prepared: Prepared, sampler: object
 ) -> RunFacts:
-    """Facts that decide which remedies make sense."""
+    """Return the facts that decide which remedies make sense."""
     return RunFacts(
         is_independent=sampler_used.exactness == "iid",
         is_automatic=isinstance(sampler, str),
@@ -420,7 +641,7 @@ class _OutOfTime(BaseException):
 
 @contextmanager
 def _until(limit: TimeLimit, max_seconds: float | None) -> Iterator[None]:
-    """Fail at the first pause after the limit, as there is no draw."""
+    """Raise at the first pause after the time limit, because there is no draw yet."""
 
     def end_if_over() -> None:
         if limit.is_over():
@@ -440,14 +661,10 @@ def _fail_without_draws(max_seconds: float | None, evidence: str) -> NoReturn:
     )
 
 
-def _report_limit(
-    max_seconds: float | None,
-    run: chains.Chains,
-    num_draws: int,
-    num_warmup: int,
-    has_checkpoint: bool,
-) -> None:
+def _report_limit(plan: _Plan, run: chains.Chains, num_draws: int) -> None:
     """Warn that the time limit has ended a run, or fail if it has no draws."""
+    max_seconds, num_warmup = plan.options.max_seconds, plan.num_warmup
+    has_checkpoint = plan.options.checkpoint is not None
     goes_on = "Call again with this checkpoint, which goes on bit for bit"
     count = run.draws.shape[1]
     if count == 0:
@@ -468,14 +685,14 @@ def _report_limit(
 def _limit_attributes(
     max_seconds: float | None, run: chains.Chains
 ) -> dict[str, float | bool]:
-    """Attributes of draws that had a time limit."""
+    """Return the attributes of draws that had a time limit."""
     if max_seconds is None:
         return {}
     return {"max_seconds": max_seconds, "is_out_of_time": run.is_out_of_time}
 
 
 def _with_superchains(tree: DataTree, groups: Ints) -> DataTree:
-    """Tree that says which chains have the same start, for nested R-hat."""
+    """Return the tree with the superchain of each chain, for nested R-hat."""
     posterior = tree.children["posterior"]
     dataset = posterior.to_dataset(inherit=False)
     posterior.dataset = dataset.assign_coords(superchain=("chain", groups))
@@ -485,7 +702,7 @@ def _with_superchains(tree: DataTree, groups: Ints) -> DataTree:
 def _starts(
     prepared: Prepared, streams: list[np.random.Generator], groups: Ints | None
 ) -> list[Array]:
-    """Dispersed starts, one for each chain, or for each superchain."""
+    """Return dispersed starts, one for each chain or for each superchain."""
     if groups is None:
         return [prepared.draw_start(rng) for rng in streams]
     points = [prepared.draw_start(rng) for rng in streams[: int(groups.max()) + 1]]
@@ -515,6 +732,7 @@ def _given_starts(
 def _display(
     is_wanted: bool, title: str, num_warmup: int
 ) -> AbstractContextManager[Progress | None]:
+    """Return a context that shows a line for each chain, or none."""
     if is_wanted and screen.is_shown():
         return screen.lines(title, num_warmup)
     return nullcontext()

@@ -1,4 +1,4 @@
-"""The verb for hyperparameters: the best of a random number of private fits."""
+"""Private choice of hyperparameters: the best of a random number of private fits."""
 
 from __future__ import annotations
 
@@ -34,28 +34,30 @@ NOTHING = (
     "tune returns nothing this time: that happens, at random, with stop='poisson'. The "
     "budget is spent."
 )
-# Digits of the distribution of K, and 62-bit words of a uniform number.
+# Decimal digits of the distribution of K, the number of fits, and number of 62-bit
+# words of the uniform number from which it is drawn.
 DIGITS = 60
 NUM_WORDS = 3
-DRAWING = "tune is fitting; after Ctrl-C nothing is returned"  # not how many tries
+# Text of the live line. It does not have the number of fits, which is not private.
+DRAWING = "tune is fitting; after Ctrl-C nothing is returned"
 INTERRUPTED = "tune was interrupted. Nothing is returned, and the budget is spent."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Choice(Fit):
-    """The fit with the best private score; how many there were is not told.
+    """The fit with the best private score. The number of fits is not stated.
 
     Attributes
     ----------
     theta, certificate, feature_names
-        As of `Fit`; ``num_gradients`` is None and ``trace`` empty.
+        As of `Fit`. ``num_gradients`` is None and ``trace`` empty.
     optimizer : Optimizer
-        The candidate that gave theta: part of the answer, and as private.
+        The candidate of theta, which the guarantee covers, too.
     label : str
         Its name, or its place among the candidates.
     score : float
-        Its private score, the noisy mean of losses cut off to [0, cap]. As the best of
-        several it is too good on average.
+        Its private score, the noisy mean of losses cut off to [0, cap]. Because it is
+        the best of several, it is too good on average.
 
     `save` writes the fit alone, which `dpsample.Fit.load` reads.
     """
@@ -68,7 +70,7 @@ class Choice(Fit):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> NoReturn:
-        """Refuse: a file holds the fit alone.
+        """Raise, because a file holds the fit alone.
 
         Raises
         ------
@@ -101,31 +103,31 @@ def tune(
 ) -> Choice:
     """Fit with hyperparameters that are chosen privately, by random stopping.
 
-    A number K of tries is drawn. Each try draws a candidate uniformly, fits it and
-    scores it on ``score``, with noise in both. The try with the best score is returned,
-    of equal ones the first. Do not tune what a public rule can set: it costs no
-    privacy.
+    A number K is drawn at random. K times a candidate is drawn uniformly, fitted and
+    scored on ``score``, with noise in the fit and in the score. The fit with the best
+    score is returned, and the first one of equal scores. Do not tune what a public rule
+    can set, because the rule costs no privacy.
 
     Parameters
     ----------
     problem : Problem
         Records to fit.
     candidates : sequence of Optimizer, or dict of str to Optimizer
-        Fixed before anybody saw the records.
+        They must not depend on the records.
     budget : Budget
         For everything that is returned.
     score : Problem
-        Records to score on, private too: others, or those of ``problem``. The score is
-        their mean loss, each cut off to [0, cap]; lower is better.
+        Records to score on, which are private, too. They may be ``problem`` itself. The
+        score is their mean loss, each cut off to [0, cap]. Lower is better.
     cap : float
-        Public number > 0, such as the loss of a fit that knows nothing.
+        Public number > 0, such as the loss of a fit without any records.
     stop : {"logarithmic", "geometric", "poisson"}
-        Law of K. The logarithmic one costs least, and K = 1 is its likeliest value;
-        Poisson K may be 0: a RuntimeError, and the budget is spent.
+        Distribution of K. The logarithmic one costs least, and K = 1 is its most likely
+        value. Poisson K may be 0, which is a RuntimeError, and the budget is spent.
     mean_tries : float
         Mean of K, from 1 to 1000.
     score_share : float
-        Part of a try's squared gdp that goes to the score, in (0, 1).
+        Part of the squared gdp of one fit that is for its score, in (0, 1).
     ledger : Ledger or LedgerFile, optional
         Where the certificate is entered before anything is drawn.
     seed : int or SeedSequence, optional
@@ -145,13 +147,13 @@ def tune(
     RuntimeError
         If K = 0, which only Poisson K can be.
     KeyboardInterrupt
-        After Ctrl-C; nothing is returned then.
+        After Ctrl-C. Nothing is returned then.
 
     Guarantee
     ---------
     All that a `Choice` holds is together (epsilon, delta)-DP under the budget's
     relation, by the theorem of `dpsample.privacy.curves.random_stopping`. The running
-    time tells K: do not publish it.
+    time reveals K, so do not publish it.
 
     Examples
     --------
@@ -224,20 +226,24 @@ def tune(
 
 
 def _check_score(problem: Problem, score: Problem) -> None:
-    """Refuse scores of other models, and of losses that a record can make fail."""
+    """Reject records of another model, and losses that fail for some record."""
     columns.require_same("score", score.feature_names, problem.feature_names)
     if score.dim != problem.dim:
         check.fail("score", f"with {problem.dim} coefficients", score.dim)
-    if problem.clip_rows and not score.clip_rows:  # one certificate speaks of both
+    if problem.clip_rows and not score.clip_rows:  # one certificate is about both
         check.fail("score", "made with clip_rows=True, as problem is", "without it")
     is_known = score.loss.is_cached and score.loss.is_ours
     if not is_known or not score.loss.has_margin:
         check.fail("score", "a problem with a loss of dps.losses", score.loss)
-    _ = score.data  # which records on a cluster refuse, before anything is spent
+    _ = score.data  # records on a cluster raise here, before anything is spent
 
 
 def run_fit(program: descent.Program, rng: np.random.Generator) -> Array:
-    """Output of one run; the domain's center if it overflowed, as its noise decides."""
+    """Return the output of one run.
+
+    It is the domain's center if the run overflowed. Such a value is covered by the
+    guarantee of a fit, but an error would end all fits.
+    """
     try:
         return program.run(rng).theta
     except descent.DescentError:
@@ -247,7 +253,7 @@ def run_fit(program: descent.Program, rng: np.random.Generator) -> Array:
 def noisy_score(
     score: Problem, theta: Array, cap: float, stddev: float, rng: np.random.Generator
 ) -> float:
-    """Mean of the losses cut off to [0, cap], with noise, on a public grid."""
+    """Return the mean of losses cut off to [0, cap], with noise, on a public grid."""
     with np.errstate(all="ignore"):
         losses = score.loss.value(score.margins(theta), score.data.response)
     losses = np.clip(np.nan_to_num(losses, nan=cap, posinf=cap), 0.0, cap)
@@ -257,7 +263,9 @@ def noisy_score(
 
 
 def draw_tries(rng: np.random.Generator, stop: str, mean_tries: float) -> int:
-    """Draw K by inversion, with 186 bits and 60 digits: its law is off by < 2^-80.
+    """Draw K by inversion, with 186 bits and 60 digits.
+
+    The distance of its distribution from the exact one is below 2^-80.
 
     Examples
     --------
@@ -279,7 +287,7 @@ def draw_tries(rng: np.random.Generator, stop: str, mean_tries: float) -> int:
         elif stop == "logarithmic":
             term = ratio / (1 + Decimal(odds)).ln()
         total = term
-        # Terms rise up to the mean, from far below the least that counts.
+        # Terms increase up to the mean, so small ones before it do not end the sum.
         while uniform >= total and (tries < mean or term > Decimal("1e-50")):
             if stop == "poisson":
                 term *= mean / (tries + 1)

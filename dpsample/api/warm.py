@@ -362,6 +362,7 @@ def _draws(sampler: Sampler) -> None:
 
 
 def _draw(target: Gibbs, sampler: Sampler) -> None:
+    """Draw twice, which compiles what a sampler needs for a target."""
     sample(
         target,
         sampler=sampler,

@@ -27,8 +27,9 @@ from dpsample.privacy.accounting.events import Event
 from dpsample.running import progress as screen
 from dpsample.samplers import Sampler
 
-# Curve points as multiples of the budget's epsilon; 1 is among them.
+# Points of the curve as multiples of the budget's epsilon. One of them is 1.
 MULTIPLES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0)
+# Smallest number of draws of each distribution.
 MIN_DRAWS = 100
 
 
@@ -53,67 +54,69 @@ def audit(
 ) -> AuditReport | SequentialReport:
     r"""Try to refute a privacy claim on one pair of neighboring data sets.
 
-    Draws from the mechanism on both data sets are split in two halves. On the first,
-    events :math:`S = \{\text{score} > t\}` are chosen; on the second, Clopper-Pearson
-    bounds of both probabilities give
+    P and Q are the distributions of the output on ``problem`` and on ``neighbor``. The
+    draws from both are split in two halves. On the first, events :math:`S =
+    \{\text{score} > t\}` are chosen. On the second, Clopper-Pearson bounds of both
+    probabilities give
 
     .. math:: \epsilon \ge \log\frac{Q(S)_{lo} - \delta}{P(S)_{hi}}, \quad
         gdp \ge \Phi^{-1}(Q(S)_{lo}) - \Phi^{-1}(P(S)_{hi}), \quad
         \delta(\epsilon) \ge Q(S)_{lo} - e^{\epsilon} P(S)_{hi}.
 
     By the lemma of Neyman and Pearson a score that increases with the likelihood ratio
-    is best. Where that ratio is known exactly, :math:`\delta(\epsilon) =
-    E_Q (1 - e^{\epsilon - L})_+` is also bounded by its mean (empirical Bernstein).
+    is best. If the log ratio L is known exactly, :math:`\delta(\epsilon) = E_Q (1 -
+    e^{\epsilon - L})_+` is also bounded by its mean (empirical Bernstein).
 
     Parameters
     ----------
     mechanism : ExponentialMechanism, AdditiveMechanism or callable
-        A calibrated exponential mechanism; noise added to a value; or any function
-        (data, rng, num_draws) that runs an algorithm ``num_draws`` times and returns
-        outputs of shape (num_draws, ...). Such a function is called from several
-        threads with different generators.
+        A calibrated exponential mechanism, noise that is added to a value, or any
+        function (data, rng, num_draws) that runs an algorithm ``num_draws`` times and
+        returns outputs of shape (num_draws, ...). Such a function is called from
+        several threads with different generators.
     problem, neighbor : Problem, array or any data
-        Neighboring problems with the mechanism's public facts; two values of the query
-        of an additive mechanism; or what a callable takes as data.
+        Neighboring problems with the mechanism's public facts, two values of the query
+        of an additive mechanism, or data for a callable.
     budget : Budget
         The claim to test, under its relation. Problems are compared, and two values of
-        a query must be within the sensitivity of an additive mechanism; the caller of a
-        callable answers for its data being neighbors.
+        a query must be within the sensitivity of an additive mechanism. The data of a
+        callable cannot be checked.
     num_draws : int
-        Draws from each law.
+        Number of draws from each distribution.
     sampler : "auto" or Sampler
-        Sampler of an exponential mechanism. Exact ones make independent draws; others
-        are run as many chains and thinned, and then the sampler's law is tested.
+        Sampler of an exponential mechanism. Exact ones make independent draws. Others
+        are run as many chains and thinned, and then their own distribution is tested.
     alpha : float
         Probability, over everything in the report, that any lower bound is wrong.
     gdp : float, optional
-        Gaussian-DP parameter that is claimed too; by default that of the mechanism, if
+        Gaussian-DP parameter that is claimed, too. By default that of the mechanism, if
         it was made for the budget's relation.
     event : Event, optional
-        What is claimed too, such as ``certificate.event``: its whole privacy curve
-        under the budget's relation is tested, which finds more than one point of it.
+        Privacy event that is claimed, too, such as ``certificate.event``. Its whole
+        privacy curve under the budget's relation is tested, which can refute more than
+        a test of one point.
     seed : int or SeedSequence, optional
-        Gives the same report for any number of threads; None for fresh entropy.
+        A seed gives the same report for any number of threads. None is for new entropy.
     threads : int, optional
-        Number of threads; by default the number of processors.
+        Number of threads. By default the number of processors.
     progress : bool
         Show one live line in a terminal or notebook, until the end.
     log_ratio : callable, optional
-        For a callable mechanism: the exact log of the density of rows of outputs on
+        For a callable mechanism, the exact log of the density of rows of outputs on
         ``neighbor`` over that on ``problem``, shape (num_draws,). It is trusted.
     score : callable, optional
-        For a callable mechanism: any score of rows of outputs, larger where they speak
-        for ``neighbor``; by default one is learned on the first half.
+        For a callable mechanism, any score of rows of outputs, which is larger for more
+        typical outputs on ``neighbor``. By default one is learned on the first half.
     sequential : bool or SequentialReport
-        Bet against the claims pair by pair and stop when they are refuted, or with the
-        batch that makes it ``num_draws`` pairs: `dpsample.audits.sequential`. An
-        earlier report goes on from where it ended, with the same other arguments to the
-        same bits.
+        Bet against the claims pair by pair. Stop when they are refuted, or with the
+        batch that completes ``num_draws`` pairs (`dpsample.audits.sequential`). An
+        earlier report is continued from its end. With the same other arguments the bits
+        are the same as in one run.
 
     Returns
     -------
     AuditReport or SequentialReport
-        Bounds, curve and verdict; or, if ``sequential``, e-value and bound of gdp.
+        Bounds, curve and verdict. If ``sequential``, e-value and bound of gdp.
 
     Raises
     ------
@@ -123,8 +126,8 @@ def audit(
     Guarantee
     ---------
     If draws are independent, a claim that is true is refuted with probability at most
-    alpha. Nothing is guaranteed about claims that are false: "not refuted" speaks
-    about this pair, this score and this number of draws only.
+    alpha. Nothing is guaranteed about claims that are false. "Not refuted" is a
+    statement about this pair, this score and this number of draws only.
 
     Examples
     --------
@@ -221,11 +224,12 @@ def audit(
 def claimed_curve(
     epsilons: Array, budget: Budget, gdp: float | None, event: Event | None = None
 ) -> Array:
-    r"""Upper bound of delta at each epsilon, as the claims imply it.
+    r"""Return upper bounds of delta at each epsilon, as the claims imply them.
 
     (epsilon, delta)-privacy implies (e, delta)-privacy for e above epsilon, and below
     (e, 1 - (1 - delta) (1 + e^e) / (1 + e^epsilon))-privacy (Kairouz, Oh and Viswanath
-    2015); gdp-GDP implies the Gaussian curve, an event its own.
+    2015). gdp-GDP implies the Gaussian curve, and an event implies its own curve. The
+    smallest of these bounds is returned.
     """
     below = 1.0 - (1.0 - budget.delta) * (
         np.exp(np.minimum(epsilons, budget.epsilon) - budget.epsilon)
@@ -243,6 +247,7 @@ def claimed_curve(
 
 
 def _check_arguments(mechanism: object, budget: Budget, **scores: Score | None) -> None:
+    """Raise unless the mechanism can be audited with these functions of outputs."""
     check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
     is_ours = isinstance(mechanism, ExponentialMechanism | AdditiveMechanism)
     if not (is_ours or callable(mechanism)):

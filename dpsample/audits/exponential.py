@@ -71,7 +71,7 @@ def exponential_scores(
     on_progress: Progress,
     **running: Any,
 ) -> Scores:
-    """Scores of draws from the targets of two neighboring problems."""
+    """Return scores of draws from the targets of two neighboring problems."""
     targets = mechanism.target(problem), mechanism.target(neighbor)
     first, second = (
         record.near(problem)
@@ -266,6 +266,7 @@ def differing_records(
 
 
 def _changed_rows(problem: Problem, neighbor: Problem) -> Bools:
+    """Return for each record whether its row differs between the problems."""
     first, second = as_rows(problem.data), as_rows(neighbor.data)
     if hasattr(first, "indptr") or hasattr(second, "indptr"):
         from scipy import sparse
@@ -282,6 +283,7 @@ def _offsets(problem: Problem) -> Array:
 
 
 def _record(problem: Problem, i: int) -> Record:
+    """Return the i-th record of a problem."""
     row = as_rows(problem.data)[[i]]
     dense = row.toarray() if hasattr(row, "toarray") else np.array(row)
     return Record(

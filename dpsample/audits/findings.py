@@ -1,15 +1,16 @@
 r"""Lower bounds of privacy loss from scores of draws, and the report of an audit.
 
-(epsilon, delta)-privacy says Q(S) <= e^epsilon P(S) + delta for *every* event S. So the
-event may come from anywhere - here it is {score > t}, with t chosen on the first half
-of the draws - and confidence bounds of Q(S) and P(S) from the second half refute a
-claim with no knowledge of the densities or their normalizing constants. Half of alpha
-pays for epsilon and gdp, half for the curve, shared equally by the confidence bounds in
-each (union bound). Both directions count: P against Q and Q against P.
+P and Q are the distributions of the output on the two data sets. (epsilon,
+delta)-privacy says Q(S) <= e^epsilon P(S) + delta for *every* event S, so any choice of
+S is valid. Here it is {score > t}, with t chosen on the first half of the draws.
+Confidence bounds of Q(S) and P(S) from the second half can then refute a claim without
+the densities or their normalizing constants. Half of alpha is for epsilon and gdp, and
+half for the curve. In each half it is shared equally by the confidence bounds (union
+bound). Both directions count, P against Q and Q against P.
 
-Where densities p~ and q~ are known up to constants, the curve is also estimated. With
-s = log(q~/p~) and as many draws of each law, Bennett's (1976) estimate of
-c = log(Z_q/Z_p) solves
+If densities p~ and q~ are known up to constants, the curve is also estimated. With s =
+log(q~/p~) and as many draws of each distribution, Bennett's (1976) estimate of c =
+log(Z_q/Z_p) solves
 
 .. math:: \sum_{x \sim q} \frac{1}{1 + e^{s(x) - c}}
           = \sum_{x \sim p} \frac{1}{1 + e^{c - s(x)}},
@@ -51,7 +52,7 @@ class AuditCurve(NamedTuple):
     Attributes
     ----------
     epsilons : array
-        Privacy losses, increasing; the budget's is one of them.
+        Increasing values of epsilon, one of which is the budget's.
     delta_lower : array
         Lower bounds of delta at each, valid together.
     delta_estimate : array
@@ -79,11 +80,11 @@ class AuditReport:
     Attributes
     ----------
     subject : str
-        What was tested.
+        Description of the tested mechanism.
     budget : Budget
         The claim.
     gdp_claimed : float or None
-        Gaussian-DP parameter that is claimed too, if any.
+        Gaussian-DP parameter that is claimed, too, if any.
     epsilon_lower : float
         Lower bound of epsilon at the budget's delta.
     gdp_lower : float
@@ -93,19 +94,19 @@ class AuditReport:
     curve : AuditCurve
         Lower bounds of delta, estimates and claims at several epsilons.
     num_draws : int
-        Draws of each of the two laws.
+        Draws of each of the two distributions.
     alpha : float
         Probability that any lower bound of the report is wrong.
     notes : tuple of str
         How the draws were made, and which assumptions that needs.
     event : Event or None
-        What is claimed too, if anything.
+        Privacy event that is claimed, too, if any.
 
     Guarantee
     ---------
-    If the draws are independent and follow the mechanism's law on the two data sets,
-    all lower bounds hold together with probability at least 1 - alpha. A claim that
-    is not refuted may still be false.
+    If the draws are independent and have the mechanism's distributions on the two data
+    sets, all lower bounds hold together with probability at least 1 - alpha. A claim
+    that is not refuted may still be false.
 
     Examples
     --------
@@ -166,7 +167,7 @@ class AuditReport:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Whether the claim is refuted, in one sentence."""
         if self.is_refuted:
             return f"REFUTED: {'; '.join(self.reasons)}."
         return (
@@ -174,7 +175,7 @@ class AuditReport:
         )
 
     def to_dict(self) -> Json:
-        """Everything as numbers, words and lists, ready for ``json.dumps``."""
+        """Return everything as numbers, words and lists, ready for ``json.dumps``."""
         return {
             "subject": self.subject,
             "budget": dict(vars(self.budget)),
@@ -242,7 +243,7 @@ class AuditReport:
         return ax
 
     def __repr__(self) -> str:
-        """Subject, claim, bounds and verdict, one per line."""
+        """Return subject, claim, bounds and verdict, one per line."""
         budget = self.budget
         lines = [
             f"AuditReport of {self.subject}",
@@ -292,7 +293,7 @@ def lower_bounds(
     headline_alpha = 0.5 * alpha / 6
     epsilon_lower = max(events.epsilon(delta, headline_alpha) for events in directions)
     gdp_lower = directions[0].gdp(headline_alpha)
-    # Two binomial bounds per event, and a mean where the ratio is known.
+    # Two binomial bounds for each event, and a bound of a mean if the ratio is known.
     per_point = 3 if scores.kind == "log ratio" else 2
     shared = 0.5 * alpha / (2 * per_point * len(epsilons))
     lower = np.array(
@@ -306,7 +307,7 @@ def lower_bounds(
     else:
         plain = [[d.plain_delta(e, shared) for e in epsilons] for d in directions]
         estimate = np.max(plain, axis=0)
-    # A point of the curve above delta is a bound of epsilon too.
+    # If the curve is above delta at some epsilon, that epsilon is a lower bound, too.
     beyond = epsilons[lower > delta]
     epsilon_lower = max(epsilon_lower, float(beyond.max(initial=0.0)))
     return Findings(epsilon_lower, gdp_lower, lower, estimate)
@@ -320,9 +321,9 @@ def loss(ratio: Array, epsilon: float) -> Array:
 def _expected_losses(
     scores: Scores, epsilons: Array, alpha: float
 ) -> tuple[Array, Array]:
-    """Bounds and estimates of E_Q (1 - e^{epsilon - L})_+, larger direction of both.
+    """Return bounds and estimates of E_Q (1 - e^{epsilon - L})_+, larger direction.
 
-    Nothing is chosen, so both halves count.
+    No event is chosen on the first half, so both halves are used.
     """
     forward = np.concatenate([scores.first[1], scores.second[1]])
     backward = -np.concatenate([scores.first[0], scores.second[0]])
@@ -349,14 +350,17 @@ def _estimate_curve(scores: Scores, epsilons: Array) -> Array:
 
 
 class Counts(NamedTuple):
-    """How many of ``size`` draws of each law have a score above each threshold."""
+    """Numbers of the ``size`` draws of P and of Q with a score above each threshold."""
 
     above_p: Array
     above_q: Array
     size: int
 
     def bounds(self, alpha: float) -> tuple[Array, Array]:
-        """Upper bounds of P(S) and lower bounds of Q(S), each wrong with alpha."""
+        """Return upper bounds of P(S) and lower bounds of Q(S).
+
+        Each is wrong with probability ``alpha`` at most.
+        """
         upper = binomial_upper(self.above_p, self.size, alpha)
         return upper, binomial_lower(self.above_q, self.size, alpha)
 
@@ -364,8 +368,8 @@ class Counts(NamedTuple):
 class Events:
     """Events {score > t} of one direction: Q(S) is compared with e^epsilon P(S).
 
-    ``first`` and ``second`` hold scores of draws of P and of Q, two arrays (n,) each;
-    thresholds come from ``first``.
+    ``first`` and ``second`` are the halves, each of which has the scores of n draws of
+    P and of n draws of Q. Thresholds are scores of ``first``.
     """
 
     def __init__(self, first: tuple[Array, Array], second: tuple[Array, Array]) -> None:
@@ -377,7 +381,7 @@ class Events:
         self._known: dict[float, tuple[Array, Array]] = {}
 
     def epsilon(self, delta: float, alpha: float) -> float:
-        """Lower bound of epsilon at delta, wrong with probability 2 alpha at most."""
+        """Return a lower bound of epsilon, wrong with probability 2 alpha at most."""
 
         def gain(upper: Array, lower: Array) -> Array:
             with np.errstate(divide="ignore"):
@@ -386,10 +390,10 @@ class Events:
         return self._lower(gain, alpha)
 
     def gdp(self, alpha: float) -> float:
-        """Lower bound of gdp, wrong with probability 2 alpha at most.
+        """Return a lower bound of gdp, wrong with probability 2 alpha at most.
 
-        gdp-GDP says Phi^{-1}(Q(S)) - Phi^{-1}(P(S)) <= gdp for every event; both
-        probabilities are bounded, jointly.
+        gdp-GDP says Phi^{-1}(Q(S)) - Phi^{-1}(P(S)) <= gdp for every event. Each of the
+        two probabilities has a bound.
         """
         from scipy.special import ndtri
 
@@ -400,25 +404,25 @@ class Events:
         return self._lower(gain, alpha)
 
     def delta(self, epsilon: float, alpha: float) -> float:
-        """Lower bound of delta(epsilon), wrong with probability 2 alpha at most."""
+        """Return a lower bound of delta, wrong with probability 2 alpha at most."""
         growth = np.exp(epsilon)
         return self._lower(lambda upper, lower: lower - growth * upper, alpha)
 
     def plain_delta(self, epsilon: float, alpha: float) -> float:
-        """Estimate of delta(epsilon) on the second half, for the event of `delta`."""
+        """Estimate delta(epsilon) on the second half, for the event of `delta`."""
         growth = np.exp(epsilon)
         best = self._best(lambda upper, lower: lower - growth * upper, alpha)
         gap = self.second.above_q[best] - growth * self.second.above_p[best]
         return max(0.0, float(gap) / self.second.size)
 
     def _best(self, gain: Callable[[Array, Array], Array], alpha: float) -> int:
-        """Threshold with the best bounds if the second half were like the first."""
+        """Return the index of the threshold with the best bounds on the first half."""
         if alpha not in self._known:
             self._known[alpha] = self.first.bounds(alpha)
         return int(np.argmax(gain(*self._known[alpha])))
 
     def _lower(self, gain: Callable[[Array, Array], Array], alpha: float) -> float:
-        """Lower bound on the second half at the threshold that the first half chose."""
+        """Return the bound on the second half at the best threshold of the first."""
         best = self._best(gain, alpha)
         at = slice(best, best + 1)
         counts = Counts(
@@ -428,7 +432,7 @@ class Events:
 
 
 def _spread(scores: tuple[Array, Array]) -> float:
-    """Distance of the quartiles of all finite scores, or 1 if there is none."""
+    """Return the distance of the quartiles of all finite scores, or 1 without any."""
     pooled = np.concatenate(scores)
     finite = pooled[np.isfinite(pooled)]
     if finite.size == 0:
@@ -438,12 +442,12 @@ def _spread(scores: tuple[Array, Array]) -> float:
 
 
 def _sort_in_units(scores: tuple[Array, Array], unit: float) -> tuple[Array, Array]:
-    """Scores in units of the resolution, rounded and sorted."""
+    """Return scores in units of the resolution, rounded and sorted."""
     return np.sort(np.round(scores[0] / unit)), np.sort(np.round(scores[1] / unit))
 
 
 def _candidates(scores: tuple[Array, Array]) -> Array:
-    """Thresholds: ranks that grow geometrically from both tops, and even ranks."""
+    """Return thresholds, which are scores of certain ranks in either sample."""
     size = len(scores[0])
     # 150 thresholds are in the tail of each sample, where epsilon is decided, and 100
     # are spread evenly over the ranks.
@@ -462,11 +466,11 @@ def _count(scores: tuple[Array, Array], thresholds: Array) -> Counts:
 
 
 def binomial_lower(successes: ArrayLike, trials: int, alpha: float) -> Array:
-    """Lower bound of a probability, wrong with probability alpha at most.
+    """Return a lower bound of a probability, wrong with probability alpha at most.
 
-    Clopper and Pearson (1934): the p at which so many successes or more have
-    probability alpha. Exact for every number of independent trials; one bound in [0, 1]
-    for each entry of ``successes``.
+    At this p (Clopper and Pearson 1934) so many successes or more have probability
+    alpha. It is valid for every number of independent trials. There is one bound in [0,
+    1] for each entry of ``successes``.
     """
     from scipy.special import betaincinv
 
@@ -477,7 +481,7 @@ def binomial_lower(successes: ArrayLike, trials: int, alpha: float) -> Array:
 
 
 def binomial_upper(successes: ArrayLike, trials: int, alpha: float) -> Array:
-    """Upper bound of a probability, the mirror image of `binomial_lower`."""
+    """Return an upper bound of a probability, the mirror image of `binomial_lower`."""
     from scipy.special import betainccinv
 
     count = np.asarray(successes, dtype=np.float64)
@@ -486,14 +490,14 @@ def binomial_upper(successes: ArrayLike, trials: int, alpha: float) -> Array:
 
 
 def mean_lower(values: Array, alpha: float) -> float:
-    r"""Lower bound of a mean from independent values in [0, 1].
+    r"""Return a lower bound of a mean from independent values in [0, 1].
 
-    Empirical Bernstein bound of Maurer and Pontil (2009), Theorem 4, with V the sample
-    variance:
+    It is the empirical Bernstein bound of Maurer and Pontil (2009), Theorem 4, with V
+    the sample variance,
 
     .. math:: \bar X - \sqrt{2 V \log(2/\alpha) / n} - 7 \log(2/\alpha) / (3 (n - 1)).
 
-    It is at least 0 and wrong with probability alpha at most; n >= 2.
+    for n >= 2. It is at least 0 and wrong with probability alpha at most.
     """
     size, log_term = values.size, math.log(2.0 / alpha)
     spread = math.sqrt(2.0 * float(values.var(ddof=1)) * log_term / size)

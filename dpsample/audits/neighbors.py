@@ -26,7 +26,7 @@ Direction = Literal["axis", "corner", "difference"]
 def worst_case(
     facts: PublicFacts, relation: str = "replace_one", *, p: float = 2.0
 ) -> Pair:
-    """Pair that is expected to be the worst, by loss, relation and norm.
+    """Return the pair that is expected to be the worst, by loss, relation and norm.
 
     The last records are opposite under "replace_one". Under "zero_out", the last record
     of the second problem has the loss 0. Among the rows of norm ``row_bound``, the row
@@ -80,7 +80,7 @@ def worst_case(
 
 
 def opposite(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
-    """Pair whose last records are opposite, and all others neutral.
+    """Return a pair whose last records are opposite, and all others neutral.
 
     Linear losses <g, theta> and -<g, theta> with the largest g; opposite labels of a
     classification loss, which differ by 2 <g, theta> between hinges and by <g, theta>
@@ -115,7 +115,7 @@ def opposite(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
 
 
 def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
-    """Pair of copies of one record, in which the last one is replaced by its opposite.
+    """Return a pair of copies of one record, the last one replaced by its opposite.
 
     The copies push theta to the boundary or to the kink of the loss, where
     truncation can make neighbors easier to tell apart.
@@ -229,7 +229,7 @@ def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
 def shifts(
     dim: int, *, sensitivity: float, p: float = 2.0
 ) -> tuple[tuple[Array, Array], ...]:
-    """Pairs of values at distance ``sensitivity``: the extreme directions of l_p.
+    """Return pairs of values at distance ``sensitivity``, in extreme directions of l_p.
 
     For additive noise only the difference of the values matters. One of an axis and a
     diagonal is worst for noise whose density depends on an l_r norm.
@@ -263,12 +263,12 @@ def shifts(
 
 
 def _row_width(facts: PublicFacts) -> int:
-    """Length of a row without the intercept's 1."""
+    """Return the length of a row without the intercept's 1."""
     return facts.dim - int(facts.intercept)
 
 
 def _first_axis(dim: int) -> Array:
-    """First vector of the standard basis."""
+    """Return the first vector of the standard basis."""
     vector = np.zeros(dim)
     vector[0] = 1.0
     return vector
@@ -280,7 +280,7 @@ def _require_facts(facts: PublicFacts) -> None:
 
 
 def _make_extreme_row(facts: PublicFacts, direction: Direction) -> Array:
-    """Row of norm ``row_bound`` in a direction."""
+    """Return a row of norm ``row_bound`` in a direction."""
     check.one_of(("axis", "corner", "difference"), direction=direction)
     size_of_row = _row_width(facts)
     row = np.ones(size_of_row) if direction == "corner" else _first_axis(size_of_row)
@@ -301,7 +301,7 @@ def _make_extreme_row(facts: PublicFacts, direction: Direction) -> Array:
 
 
 def _largest_response(facts: PublicFacts) -> float:
-    """Largest response: a label, the declared bound, or 1 where there is none."""
+    """Return the largest response: a label, the declared bound, or 1 without one."""
     if facts.loss.is_classification or facts.response_bound is None:
         return 1.0
     return facts.response_bound
@@ -346,6 +346,7 @@ def _make_pair(
 
 
 def _problem(facts: PublicFacts, rows: Array, responses: Array) -> Problem:
+    """Build the problem of these records with the public facts."""
     features: Any = rows
     # A million entries take 8 MB. More are stored sparsely if nine in ten are zero.
     if rows.size > 1_000_000 and np.count_nonzero(rows) < 0.1 * rows.size:

@@ -1,14 +1,15 @@
-"""Scores of the draws of two laws, in two independent halves.
+"""Scores of the draws of two distributions, in two independent halves.
 
-A score is a number per draw. It is best when it increases with the likelihood ratio
-(Neyman and Pearson 1933); every other score gives valid but weaker bounds. The first
-half is for choices, the second for what is claimed.
+P and Q are the distributions of a mechanism's output on two neighboring data sets. A
+score is a number for each draw. It is best if it increases with the likelihood ratio
+(Neyman and Pearson 1933). Every other score gives valid but weaker bounds, so a bad one
+makes an audit weak, not wrong. The first half of the draws is for choices, the second
+one for the bounds.
 
 The privacy loss of additive noise is known exactly. For a mechanism that can only be
-run, a score that tells two samples apart is learned: logistic regression on the
-standardized outputs and their squares, which sees shifts and changes of spread. Outputs
-are cut at `CUT` spreads, so that heavy tails cannot decide the fit. Any function is a
-valid score: a bad one makes an audit weak, not wrong.
+run, a score that distinguishes two samples is learned by logistic regression on the
+standardized outputs and their squares, which shows shifts and changes of spread.
+Outputs are cut off at `CUT` spreads, so that heavy tails cannot decide the fit.
 """
 
 from collections.abc import Callable
@@ -24,21 +25,23 @@ from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.noise import AdditiveMechanism
 
 Draw = Callable[[np.random.Generator, int], Array]
-# (data, rng, num_draws) to outputs; what it takes as data is its own affair.
+# A function (data, rng, num_draws) that returns outputs, for any kind of data.
 Mechanism = Callable[[Any, np.random.Generator, int], Array]
 Kind = Literal["log ratio", "ratio up to a constant", "score"]
-Progress = Callable[..., None]  # (share, what was found so far)
+# Called with the share of draws that are done, and a text about results so far.
+Progress = Callable[..., None]
 Score = Callable[[Array], Array]
 
-# Streams of one half of one law: fixed, so that threads cannot change a draw.
+# Number of streams for one half of the draws of one distribution. It is fixed, so that
+# the number of threads cannot change a draw.
 NUM_STREAMS = 16
 # The logistic regression cuts standardized outputs off at this absolute value.
 CUT = 8.0
-# Its ridge, relative to the number of draws.
+# Ridge of the logistic regression, relative to the number of draws.
 RIDGE = 1e-3
-# Outputs beyond this size count as of this size: their squares exist.
+# Larger outputs count as outputs of this size, so that their squares do not overflow.
 FARTHEST = 1e150
-# Draws of each law that the fit looks at.
+# Maximum number of draws of each distribution for the fit.
 MAX_FITTED = 50_000
 
 LOSS_NOTE = "independent draws; the privacy loss of every output is known exactly"
@@ -58,10 +61,10 @@ class Scores:
     first: tuple[Array, Array]  # (n,) each, of the draws of P and of Q, in one half
     second: tuple[Array, Array]  # in the other half
     kind: Kind  # whether the score is log(Q/P), that plus a constant, or anything
-    notes: tuple[str, ...] = ()  # what was drawn and how, in words
+    notes: tuple[str, ...] = ()  # sentences about the draws and the score
 
     def __post_init__(self) -> None:
-        """Refuse scores that cannot be ordered."""
+        """Reject scores that cannot be ordered."""
         for values in (*self.first, *self.second):
             if np.isnan(values).any():
                 check.fail("scores", "numbers", "NaN", "Check score and log_ratio.")
@@ -77,10 +80,10 @@ def draw_outputs(
 ) -> Array:
     """Draw in threads, with a part of the draws per stream.
 
-    ``draw`` maps a generator and a count to outputs (count, ...), which become rows;
-    they depend on the streams and not on the number of threads. The result has shape
-    (num_draws, dim), or (num_draws,) with a ``score`` that maps rows to one number each
-    and lets them be forgotten.
+    ``draw`` maps a generator and a count to outputs (count, ...), which become rows.
+    They depend on the streams and not on the number of threads. The result has the
+    shape (num_draws, dim). With a ``score`` it has one number for each row, the shape
+    (num_draws,), and the rows themselves are not kept.
     """
     sizes = [len(part) for part in np.array_split(np.empty(num_draws), len(streams))]
 
@@ -111,7 +114,7 @@ def as_rows(outputs: Array, count: int) -> Array:
 
 
 def _numbers(values: Array, count: int) -> Array:
-    """One number per row."""
+    """Return scores as floats, or raise unless there is one for each row."""
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.shape != (count,):
         check.fail("scores", f"of shape ({count},)", f"shape {numbers.shape}")
@@ -121,10 +124,11 @@ def _numbers(values: Array, count: int) -> Array:
 def check_pair(
     mechanism: AdditiveMechanism, value: Array, neighbor: Array, relation: str
 ) -> None:
-    """Refuse values that are farther apart than neighbors can be.
+    """Reject values that are farther apart than neighbors can be.
 
-    A record that is replaced moves the query at most twice as far as one whose loss is
-    set to zero: by way of zero. Nothing is known of the reverse.
+    A replacement of a record is a path of two steps, to zero and from zero. So it moves
+    the query at most twice as far as setting the record's loss to zero. There is no
+    such bound in the other direction.
     """
     declared_relation, reach = mechanism.budget.relation, mechanism.sensitivity
     if declared_relation != relation:
@@ -157,11 +161,11 @@ def additive_scores(
     relation: str,
     **running: Any,
 ) -> Scores:
-    """Log ratios of value + noise and neighbor + noise."""
+    """Return log ratios of draws of value + noise and neighbor + noise."""
     first = check.array("problem", _vector("problem", value), shape=(None,))
     second = check.array("neighbor", _vector("neighbor", neighbor), shape=first.shape)
     check_pair(mechanism, first, second, relation)
-    # Only the difference counts; beside large values the noise would be rounded.
+    # Only the difference matters. Next to large values the noise would be rounded.
     first, second = np.zeros_like(first), second - first
     draw = _four_parts(
         lambda center, rng, count: (
@@ -194,7 +198,7 @@ def black_box_scores(
     score: Score | None = None,
     **running: Any,
 ) -> Scores:
-    """Scores of a callable's outputs on two data sets."""
+    """Return scores of a callable's outputs on two data sets."""
     score_function = log_ratio if log_ratio is not None else score
     draw = _four_parts(mechanism, (first, second), **running)
     half = draw(0, score_function), draw(1, score_function)
@@ -219,7 +223,10 @@ def _four_parts(
     threads: int | None,
     on_progress: Progress,
 ) -> Callable[[int, Score | None], Array]:
-    """Return a function that draws part i: law i % 2, in half i // 2 of the draws."""
+    """Return a function that draws part i of four.
+
+    Part i is of the distribution i % 2, in half i // 2 of the draws.
+    """
     roots = seed_sequence(seed).spawn(4)
 
     def draw(i: int, score: Score | None) -> Array:
@@ -238,14 +245,14 @@ def _four_parts(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Discriminant:
-    """Score of a vector of outputs: larger means more like the second law."""
+    """Score of a vector of outputs, which is larger for more typical draws of Q."""
 
     center: Array  # (dim,)
     scale: Array  # (dim,)
     weights: Array  # (dim,) or (2 dim,)
 
     def __call__(self, outputs: Array) -> Array:
-        """Score of each row of outputs, shape (num_draws,)."""
+        """Return the score of each row of outputs, shape (num_draws,)."""
         return np.asarray(self._features(outputs) @ self.weights)
 
     def _features(self, outputs: Array) -> Array:
@@ -275,7 +282,7 @@ def learn(outputs_p: Array, outputs_q: Array) -> Discriminant:
 
 
 def _logistic(features: Array, labels: Array) -> Array:
-    """Ridge logistic regression by Newton's method; the intercept is dropped."""
+    """Fit a ridge logistic regression by Newton's method, and drop the intercept."""
     from scipy.special import expit
 
     rows = np.column_stack([features, np.ones(len(features))])

@@ -1,21 +1,23 @@
-r"""Sequential audit, which may stop at any time: bets against a privacy claim.
+r"""Sequential audit, which bets against a privacy claim and may stop at any time.
 
-In round t one draw X of P and one draw Y of Q are compared, P and Q the laws on the two
-data sets. Under the claim P(S) <= e^epsilon Q(S) + delta for every event S, so that
+P and Q are the distributions of the output on the two data sets. In round t one draw X
+of P and one draw Y of Q are compared. Under the claim P(S) <= e^epsilon Q(S) + delta
+for every event S, so that the wealth
 
 .. math:: W_t = W_{t-1} \bigl(1 + \lambda_t
    (1_{S_t}(X_t) - e^\epsilon 1_{S_t}(Y_t) - \delta)\bigr), \qquad
    0 \le \lambda_t \le \frac{1}{2 (e^\epsilon + \delta)},
 
-is a nonnegative supermartingale if S_t and lambda_t come from rounds before t; so is
-the mean of such W over several epsilon and both orders of P and Q. By Ville's
-inequality it reaches 1/alpha with probability at most alpha, ever: the claim is refuted
-when it does. This is testing by betting (Waudby-Smith and Ramdas, arXiv:2010.09686);
-lambda is the mean of the payoffs so far over their second moment.
+is a nonnegative supermartingale if S_t and lambda_t depend only on rounds before t. So
+is the mean of such W over several epsilon and both orders of P and Q. By Ville's
+inequality the probability that it ever reaches 1/alpha is at most alpha. When it does,
+the claim is refuted. This is testing by betting (Waudby-Smith and Ramdas,
+arXiv:2010.09686), where lambda is the mean of the payoffs so far, divided by their
+second moment.
 
 **Lower bound of gdp, at any time.** The same bets are made against mu-GDP for every mu
 of a grid. All mu below the truth are false claims. The bound is the last mu before the
-first one that is not refuted: it is wrong only if the least true mu is refuted.
+first one that is not refuted. It is wrong only if the smallest true mu is refuted.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from dpsample.privacy import Budget, gaussian_delta
 from dpsample.privacy.accounting.events import Event
 
 NUM_BLIND = 20  # first rounds, in which nothing is bet
-GDP_GRID = np.geomspace(1e-2, 16.0, 96)
+GDP_GRID = np.geomspace(1e-2, 16.0, 96)  # values of mu
 # Multiples of the budget's epsilon at which bets are made.
 MULTIPLES = np.array([0.0, 0.25, 0.5, 1.0])
 # Draws of each distribution from which a score is learned.
@@ -62,8 +64,8 @@ LEARNING = 2**31  # the number of the batch from which a score is learned
 class SequentialTest:
     """Wealth of the bets against one claim and against the grid of gdp claims.
 
-    Scores are numbers, one a draw, larger where they speak for P; events are {score >
-    t} and {score < t}.
+    A score is a number for each draw, which is larger for more typical draws of P.
+    Events are {score > t} for P before Q, and {score < t} for Q before P.
     """
 
     epsilons: Array  # (e,)
@@ -71,10 +73,12 @@ class SequentialTest:
     alpha: float
     rounds: int = 0
     stopped_at: int | None = None  # round in which the claim was refuted
-    # Sums of scores and of their squares, (2, 2): law, power.
+    # Sums of scores and of their squares, (2, 2): distribution, power.
     moments: Array = field(default_factory=lambda: np.zeros((2, 2)))
     # Sums of payoffs without delta, and of their squares, (2, e, 2).
     payoffs: Array = field(init=False)
+    # The first claim is that of ``claimed``, the others are those of the grid. The
+    # second axis is the order of P and Q.
     log_wealth: Array = field(init=False)  # (1 + grid, 2, e)
     is_refuted: NDArray[np.bool_] = field(init=False)  # (1 + grid,)
 
@@ -103,7 +107,7 @@ class SequentialTest:
             num_done += width
 
     def _play(self, first: Array, second: Array) -> None:
-        """Play rounds with events and bets that those before have fixed."""
+        """Play rounds with events and bets that depend on earlier rounds only."""
         before, growth = self.rounds, np.exp(self.epsilons)
         # In each pair the first sample is from the distribution that the event favors.
         sides = (first, second), (-second, -first)
@@ -122,6 +126,7 @@ class SequentialTest:
             bets = np.clip(mean_pay / second_moment, 0.0, max_bet)[..., None]
             rises = np.log1p(bets * (gains - deltas[..., None]))
             path = self.log_wealth[..., None] + np.cumsum(rises, axis=-1)
+            # Their mean must not overflow.
             wealth = np.exp(np.minimum(path, 600.0)).mean(axis=(1, 2))
             has_won = wealth >= 1.0 / self.alpha
             if has_won[0].any() and self.stopped_at is None:
@@ -134,13 +139,18 @@ class SequentialTest:
             self.moments[law] += scores.sum(), (scores**2).sum()
 
     def _thresholds(self) -> Array:
-        """Return (2, e) points at which fitted normals have the log ratio epsilon."""
+        """Return (2, e) points at which fitted normals have the log ratio epsilon.
+
+        The fitted normals of P and Q have the same variance.
+        """
+        # Events that never happen.
         never = np.full((2, len(self.epsilons)), np.inf)
         if self.rounds < NUM_BLIND:
             return never
         means = self.moments[:, 0] / self.rounds
         spread = float((self.moments[:, 1] / self.rounds - means**2).mean())
         gap = float(means[0] - means[1])
+        # Without a visible difference between P and Q there is no event to bet on.
         if not gap > 1e-3 * math.sqrt(max(spread, 0.0)):
             return never
         middle = 0.5 * float(means.sum())
@@ -148,7 +158,7 @@ class SequentialTest:
 
     @property
     def e_value(self) -> float:
-        """Wealth against the claim now: its expectation is <= 1 if the claim holds."""
+        """Wealth against the claim now. If the claim holds, its expectation is <= 1."""
         return float(np.exp(np.minimum(self.log_wealth[0], 600.0)).mean())
 
     @property
@@ -161,30 +171,30 @@ class SequentialTest:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SequentialReport:
-    """What a sequential audit has found so far.
+    """Results of a sequential audit so far.
 
     Attributes
     ----------
     subject : str
-        What was tested.
+        Name of the tested mechanism.
     budget : Budget
         The claim.
     gdp_claimed : float or None
-        Gaussian-DP parameter that is claimed too, if any.
+        Gaussian-DP parameter that is claimed, too, if any.
     event : Event or None
-        What is claimed too, if anything.
+        Privacy event that is claimed, too, if any.
     test : SequentialTest
-        The bets; ``test.gdp_lower``, ``test.e_value`` and ``test.stopped_at``.
+        The bets, with ``test.gdp_lower``, ``test.e_value`` and ``test.stopped_at``.
     num_batches, seed, score
-        Batches of draws so far, and what an audit that goes on needs.
+        Batches of draws so far, and what is needed to continue the audit.
     notes : tuple of str
         How the draws were made.
 
     Guarantee
     ---------
-    If draws are independent, the probability that a claim that is true is ever refuted,
-    however often one looks, is at most ``test.alpha``; that the lower bound of gdp is
-    ever wrong, too.
+    If draws are independent, the probability that a true claim is ever refuted, however
+    often one looks, is at most ``test.alpha``. So is the probability that the lower
+    bound of gdp is ever wrong.
 
     Examples
     --------
@@ -215,7 +225,7 @@ class SequentialReport:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Whether the claim is refuted, in one sentence."""
         test = self.test
         if self.is_refuted:
             return f"REFUTED in round {test.stopped_at} of {test.rounds}."
@@ -225,7 +235,7 @@ class SequentialReport:
         )
 
     def to_dict(self) -> Json:
-        """Everything as numbers, words and lists, ready for ``json.dumps``."""
+        """Return everything as numbers, words and lists, ready for ``json.dumps``."""
         return {
             "subject": self.subject,
             "budget": dict(vars(self.budget)),
@@ -242,7 +252,7 @@ class SequentialReport:
         }
 
     def __repr__(self) -> str:
-        """Subject, claim, bounds and verdict, one per line."""
+        """Return subject, claim, bounds and verdict, one per line."""
         test = self.test
         lines = [
             f"SequentialReport of {self.subject}",
@@ -262,7 +272,10 @@ def blank(
     alpha: float,
     **claim: Any,
 ) -> SequentialReport:
-    """Report before the first round; ``learn`` finds a score if none is known."""
+    """Return the report before the first round.
+
+    ``learn`` is a function of a seed that learns a score, or None if one is known.
+    """
     # Largest epsilon of a bet. The square of its exponential does not overflow.
     epsilons = np.minimum(claim["budget"].epsilon * MULTIPLES, 300.0)
     test = SequentialTest(epsilons=epsilons, claimed=curve(epsilons), alpha=alpha)
@@ -273,7 +286,7 @@ def blank(
 
 
 def _seed_of(report: SequentialReport, batch: int) -> np.random.SeedSequence:
-    """Seed of one batch, the same for every audit that goes on."""
+    """Return the seed of one batch, which is the same in a continued audit."""
     key = (*report.seed.spawn_key, batch)
     return np.random.SeedSequence(report.seed.entropy, spawn_key=key)
 
@@ -281,7 +294,7 @@ def _seed_of(report: SequentialReport, batch: int) -> np.random.SeedSequence:
 def learn_score(
     mechanism: Mechanism, first: object, second: object, seed: np.random.SeedSequence
 ) -> Score:
-    """Score of the outputs, from draws that are not bet on."""
+    """Return a score of the outputs, from draws that are not bet on."""
     outputs = [
         as_rows(mechanism(data, rng, NUM_LEARNED), NUM_LEARNED)
         for data, rng in zip((first, second), streams(seed, 2), strict=True)
@@ -295,14 +308,16 @@ def go_on(
     num_draws: int,
     on_progress: Progress,
 ) -> SequentialReport:
-    """Draw and bet until the claim is refuted, or so many rounds are done.
+    """Draw and bet until the claim is refuted or ``num_draws`` rounds are done.
 
-    ``scores_of`` draws; the report that is given stays as it is.
+    ``scores_of`` draws from P and Q and returns the scores. The given report does not
+    change.
     """
     test, batch, notes = deepcopy(report.test), report.num_batches, report.notes
     known_score = {} if report.score is None else {"score": report.score}
     while test.rounds < num_draws and test.stopped_at is None:
-        # Rounds that are drawn at once. The number doubles from the first to the last.
+        # Rounds that are drawn at once. The number doubles with each batch, up to the
+        # maximum.
         width = min(512 * 2**batch, 32_768)
         scores = scores_of(
             lambda share: None,
@@ -310,7 +325,8 @@ def go_on(
             seed=_seed_of(report, batch),
             **known_score,
         )
-        # Larger scores speak for the second law; here for the first.
+        # Scores are larger for typical draws of the second distribution, but those of
+        # `SequentialTest` are larger for typical draws of the first one.
         first, second = (
             -np.concatenate([half[law] for half in (scores.first, scores.second)])
             for law in (0, 1)

@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(command: list[str]) -> int:
+    """Run one command, and return the exit code."""
     import typer
 
     from dpsample.cli import screen

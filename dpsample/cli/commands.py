@@ -53,6 +53,18 @@ Checker = Annotated[str, Option(help="standard, or ball: proof by ball arithmeti
 Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]
 Delta = Annotated[float, Option(help="Privacy budget delta.")]
 Radius = Annotated[float, Option(help="Radius of the ball of parameters.")]
+AnyRadius = Annotated[
+    float | None, Option("--radius", help="Radius of the ball, chosen by default.")
+]
+Method = Annotated[str, Option(help="auto, objective, tail, release, ...")]
+WithIntercept = Annotated[bool, Option(help="Append a constant 1.")]
+AlwaysClip = Annotated[
+    bool, Option("--clip-rows/--no-clip-rows", help="Clip what exceeds its bound.")
+]
+DryRun = Annotated[
+    bool, Option("--dry-run", help="Show the advice, and read no record.")
+]
+NumRecords = Annotated[int | None, Option(help="Their number, for --dry-run.")]
 Relation = Annotated[str, Option(help="Neighbors: replace_one or zero_out.")]
 P = Annotated[float, Option("--p", help="Norm of sensitivity and regularizer.")]
 Risk = Annotated[str, Option(help="population or empirical.")]
@@ -112,6 +124,44 @@ def options(version: Version = False) -> None:
     """Differentially private parameters with a certificate."""
     # The callback of the option has shown it and ended the command.
     del version
+
+
+@app.command()
+def fit(
+    file: File,
+    epsilon: Epsilon,
+    delta: Delta,
+    loss: Loss = "logistic",
+    target: Target = None,
+    positive_label: Positive = None,
+    bounds: Bounds = None,
+    method: Method = "auto",
+    radius: AnyRadius = None,
+    intercept: WithIntercept = True,
+    clip_rows: AlwaysClip = True,
+    row_bound: RowBound = None,
+    row_norm: RowNorm = 2.0,
+    response_bound: ResponseBound = None,
+    format: Format = None,
+    num_features: NumFeatures = None,
+    relation: Relation = "replace_one",
+    output: Output = None,
+    overwrite: Overwrite = False,
+    evaluate: Evaluate = None,
+    ledger: LedgerPath = None,
+    ledger_epsilon: LedgerEpsilon = None,
+    ledger_delta: LedgerDelta = None,
+    seed: Seed = None,
+    dry_run: DryRun = False,
+    num_records: NumRecords = None,
+) -> None:
+    """Fit a private model of the records in FILE, by the advised method."""
+    # The arguments, before any other name is bound. `FitOptions` has a field for each
+    # of them.
+    options = locals()
+    from dpsample.cli.fit import FitOptions, run
+
+    run(FitOptions(scale=1.0, **options))
 
 
 @app.command()

@@ -52,7 +52,7 @@ class RecordOptions:
     """Options that say what the records are, and the problem they define."""
 
     file: Path
-    radius: float
+    radius: float | None
     loss: str
     target: str | None
     positive_label: str | None
@@ -135,7 +135,9 @@ def build(options: RecordOptions, data: Dataset) -> dps.Problem:
         data.features,
         data.response,
         loss=parse_loss(options.loss),
-        domain=dps.domains.Ball(options.radius),
+        domain=dps.domains.WholeSpace()
+        if options.radius is None
+        else dps.domains.Ball(options.radius),
         row_bound=row_bound,
         row_norm=options.row_norm,
         response_bound=response_bound,

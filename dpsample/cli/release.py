@@ -4,7 +4,8 @@ import csv
 import io
 import sys
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,15 +31,12 @@ from dpsample.tables.read import contents, parse_libsvm, to_frame
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseOptions(RecordOptions):
-    """Options of the command, with its defaults."""
+class AnswerOptions(RecordOptions):
+    """Options of commands that make a private answer."""
 
     epsilon: float
     delta: float
     relation: Relation
-    p: float
-    risk: Risk
-    sampler_share: float
     output: Path | None
     overwrite: bool
     evaluate: Path | None
@@ -54,20 +52,56 @@ class ReleaseOptions(RecordOptions):
         return dps.Budget(epsilon=epsilon, delta=delta, relation=self.relation)
 
 
-def run(options: ReleaseOptions) -> None:
-    """Release, save and show an answer and its certificate, and evaluate it.
+@dataclass(frozen=True, kw_only=True)
+class ReleaseOptions(AnswerOptions):
+    """Options of the command ``release``."""
 
-    Errors of the user are found before the draw. After it, no failure loses the answer.
-    """
+    p: float
+    risk: Risk
+    sampler_share: float
+
+
+def run(options: ReleaseOptions) -> None:
+    """Release, save and show an answer and its certificate, and evaluate it."""
+    data = read_checked(options)
+
+    def release(problem: dps.Problem, ledger: LedgerFile | None) -> Release:
+        return dps.release(
+            problem,
+            options.budget,
+            p=options.p,
+            risk=options.risk,
+            sampler_share=options.sampler_share,
+            ledger=ledger,
+            seed=options.seed,
+        )
+
+    publish(options, data, release)
+
+
+def read_checked(options: AnswerOptions) -> Dataset:
+    """Read the records, after a look at the files that will be written."""
     inputs = (options.file, options.evaluate, options.bounds)
     screen.check_outputs(*inputs, output=options.output, overwrite=options.overwrite)
-    data = read(options, options.file)
-    problem = build(options, data)
+    return read(options, options.file)
+
+
+def publish(
+    options: AnswerOptions,
+    data: Dataset,
+    make_answer: Callable[[dps.Problem, LedgerFile | None], Release | Fit],
+    adapt: Callable[[Dataset], Dataset] = lambda data: data,
+) -> None:
+    """Make an answer of the records, save and show it, and evaluate it.
+
+    Errors of the user are found before the answer is made. After it, no failure loses
+    the answer. ``adapt`` changes records of either file by public rules.
+    """
+    problem = build(options, adapt(data))
     problems = [(options.file.name, problem)]
     if options.evaluate is not None:
-        other = read_evaluation(options, options.evaluate, data)
+        other = read_evaluation(options, options.evaluate, data, adapt)
         problems.append((options.evaluate.name, other))
-    budget = options.budget
     is_new = options.ledger is not None and not options.ledger.exists()
     ledger = open_ledger(options)
     console = screen.console()
@@ -79,15 +113,7 @@ def run(options: ReleaseOptions) -> None:
         # them into errors.
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_: screen.tell(str(message))
-        answer = dps.release(
-            problem,
-            budget,
-            p=options.p,
-            risk=options.risk,
-            sampler_share=options.sampler_share,
-            ledger=ledger,
-            seed=options.seed,
-        )
+        answer = make_answer(problem, ledger)
     with screen.keep_output(
         answer.save,
         options.output,
@@ -95,7 +121,8 @@ def run(options: ReleaseOptions) -> None:
         answer.to_json,
         overwrite=options.overwrite,
     ) as path:
-        screen.print_whole(answer.certificate.__rich__())
+        certificate: Any = answer.certificate  # there is one, as there is a budget
+        screen.print_whole(certificate.__rich__())
         if path is not None:
             console.print(f"Private parameters and certificate saved: {path}")
             if had_answer and path == options.output:  # not in a spare file
@@ -111,14 +138,14 @@ def run(options: ReleaseOptions) -> None:
             print_evaluation(answer, problems)
 
 
-def print_parameters(answer: Release) -> None:
+def print_parameters(answer: Release | Fit) -> None:
     """Print the table of named private parameters."""
     pairs = zip(answer.feature_names, answer.theta, strict=True)
     rows = [(name, f"{value:.6g}") for name, value in pairs]
     screen.print_table("Private parameters", ("name", "value"), rows)
 
 
-def open_ledger(options: ReleaseOptions) -> LedgerFile | None:
+def open_ledger(options: AnswerOptions) -> LedgerFile | None:
     """Open the ledger of a command, or make it with a total if there is none.
 
     An existing ledger has its own total, which the options may repeat.
@@ -169,28 +196,41 @@ def ledger_words(ledger: LedgerFile | None) -> str:
     return "\n".join([head, *ledger_now.totals()])
 
 
-def read_evaluation(options: ReleaseOptions, path: Path, data: Dataset) -> dps.Problem:
+def read_evaluation(
+    options: AnswerOptions,
+    path: Path,
+    data: Dataset,
+    adapt: Callable[[Dataset], Dataset],
+) -> dps.Problem:
     """Read and check the second file as the first was, columns matched by name."""
     try:
-        return build(options, read(options, path, data.columns))
+        return build(options, adapt(read(options, path, data.columns)))
     except ValueError as error:
         raise ValueError(f"--evaluate {path}: {error}") from error
 
 
-def print_evaluation(answer: Release, problems: list[tuple[str, dps.Problem]]) -> None:
-    """Print mean losses, and accuracies, of the private and the best parameters."""
-    diagnostics = answer.nonprivate_diagnostics or {}
-    best = replace(answer, theta=diagnostics["non_private_theta"])
-    is_classification = answer.certificate.facts.loss.is_classification
+def print_evaluation(
+    answer: Release | Fit, problems: list[tuple[str, dps.Problem]]
+) -> None:
+    """Print mean losses, and accuracies, of the private and the best parameters.
+
+    A draw knows the best ones. A fit is compared with the coefficients 0.
+    """
+    is_drawn = isinstance(answer, Release)
+    other = np.zeros_like(answer.theta)
+    if isinstance(answer, Release):
+        other = (answer.nonprivate_diagnostics or {})["non_private_theta"]
+    name_of_other = "not private" if is_drawn else "all 0"
+    is_classification = problems[0][1].loss.is_classification
     head = ["records", "parameters", "mean loss"]
     if is_classification:
         head.append("accuracy")
     rows = []
     for name, problem in problems:
-        for which, parameters in (("private", answer), ("not private", best)):
-            row = [name, which, f"{problem.risk(parameters.theta):.4f}"]
+        for which, theta in (("private", answer.theta), (name_of_other, other)):
+            row = [name, which, f"{problem.risk(theta):.4f}"]
             if is_classification:
-                labels = np.where(problem.margins(parameters.theta) >= 0.0, 1.0, -1.0)
+                labels = np.where(problem.margins(theta) >= 0.0, 1.0, -1.0)
                 row.append(f"{(labels == problem.data.response).mean():.4f}")
             rows.append(row)
     screen.print_table(screen.NOT_PRIVATE, head, rows)

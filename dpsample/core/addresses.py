@@ -52,6 +52,7 @@ def frame_at(kind: FrameType) -> Any:
 
 
 def _reader(kind: types.Type, read: Any) -> Any:
+    """Return a function of kernels that reads a value of a type at an address."""
     if numba.config.DISABLE_JIT:
         return _objects.__getitem__
 

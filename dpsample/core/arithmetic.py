@@ -53,6 +53,7 @@ INPUTS = np.array([1.0, 2.0**-53, 2.0**-30, 2.0**-1022, 0.5])
 
 @cache
 def _arithmetic() -> tuple[tuple[str, str], ...]:
+    """Return the pairs of `arithmetic`, which nobody can change in the cache."""
     import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
     from threadpoolctl import threadpool_info
 
@@ -68,7 +69,7 @@ def _arithmetic() -> tuple[tuple[str, str], ...]:
 
 
 def arithmetic() -> dict[str, str]:
-    """Names of the BLAS libraries with their kernels, and of the processor."""
+    """Return the names of BLAS libraries, of their kernels, and of the processor."""
     return dict(_arithmetic())
 
 
@@ -131,6 +132,7 @@ def _largest_error(computed: Array) -> float:
 
 @cache
 def _require_elementary() -> None:
+    """Raise unless elementary functions are accurate at points that were chosen."""
     computed = np.empty((3, len(POINTS)))
     elementary(POINTS, computed)
     error = _largest_error(computed) if np.isfinite(computed).all() else np.inf

@@ -45,6 +45,7 @@ WITHOUT_KERNELS = (
     "audits",
     "cli",
     "estimators",
+    "interop",
     "experiments",
     "inference",
     "optimizers/algorithms",
@@ -55,14 +56,14 @@ WITHOUT_KERNELS = (
 # Modules of Numba that make a `FunctionCache` of jitted functions and of C functions.
 CACHING_MODULES: tuple[Any, ...] = (dispatcher, ccallback)
 
-# Called if a kernel is not in the cache, before it is compiled. The progress line adds
-# a function that says so.
+# Functions that are called before a kernel is compiled because it is not in the cache.
+# The progress line adds one that shows this.
 on_miss: list[Callable[[], None]] = []
 _warned: set[str] = set()
 
 
 def fingerprint(package: Path = PACKAGE) -> str:
-    """Hash of the sources that can hold kernels and of the compiler's versions."""
+    """Return a hash of sources that can hold kernels and of the compiler's versions."""
     digest = hashlib.sha256()
     for source in sorted(package.rglob("*.py")):
         path = source.relative_to(package)
@@ -224,10 +225,12 @@ class _Sealed:
 
 
 def _digest(content: bytes) -> bytes:
+    """Return a hash that detects damage."""
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def _unseal(digest: bytes, content: bytes) -> object:
+    """Return the object that was pickled, or raise if the bytes are damaged."""
     if _digest(content) != digest:
         raise ValueError("its hash does not match")
     return pickle.loads(content)
@@ -264,12 +267,14 @@ class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
         return pickle.dumps(_Sealed(super()._dump(obj)))
 
     def save(self, key: object, data: object, *rest: object) -> None:
+        """Write an entry with its key."""
         # Numba reads the index, adds to it, and writes it. If two processes did so at
         # once, the entry of one of them would be lost.
         with _one_writer(os.path.dirname(self._index_path)):
             super().save(key, (key, data), *rest)
 
     def load(self, key: object) -> object:
+        """Return the entry of a key, or None if there is none."""
         entry = super().load(key)
         if entry is None:
             return None
@@ -303,6 +308,7 @@ class _CacheLocator(_UserLocator):  # type: ignore[misc]
     """
 
     def ensure_cache_path(self) -> None:
+        """Make the folder, or warn and raise if that is impossible."""
         folder = Path(CACHE_DIRECTORY)
         try:
             private_directory(folder.parent, folder.name)
@@ -388,6 +394,7 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
         return sig, codegen.magic_tuple(), _digest(code), _digest(caching.dumps(names))
 
     def _where(self) -> str:
+        """Return a sentence for warnings."""
         return f"It is in {self._cache_path}."
 
 

@@ -141,6 +141,7 @@ def unwrap_numpy(function: Callable[Args, Result]) -> Callable[Args, Result]:
 
 
 def _unwrap(value: object) -> object:
+    """Return a NumPy scalar or a fraction as a Python number, others as they are."""
     kind = type(value)
     if kind is float or kind is int:  # the most frequent case is tested first
         return value

@@ -1,10 +1,10 @@
-"""How Numba compiles kernels: its own compiler without what kernels do not need.
+"""Numba's compiler for kernels, without the steps that kernels do not need.
 
-Four fifths of a first call are Python of Numba's, and much of that Python answers the
-same questions again: which function adds two floats, whether two sets of options are
-equal, whether there are closures. `KernelCompiler` asks once. The code that it makes is
-the same. Functions of Numba's own that kernels call, as ``np.dot``, are only lowered,
-which means translated to LLVM's language, as kernels that kernels call are.
+Numba's compiler is written in Python, which takes four fifths of a first call. Much of
+it repeats the same work: which function adds two floats, whether two sets of options
+are equal, whether there are closures. `KernelCompiler` does this once. Its machine code
+is the same. Functions of Numba's own that kernels call, such as ``np.dot``, are only
+*lowered*, which means translated to LLVM's language, as kernels that kernels call are.
 """
 
 import dis
@@ -45,7 +45,7 @@ NEEDLESS = frozenset(
 SPECIAL = frozenset({"LIST_APPEND", "SET_ADD", "MAP_ADD", "BEFORE_WITH"})
 # Expressions that Numba joins into one loop if their values are arrays.
 JOINED = frozenset({"unary", "binop", "inplace_binop", "call"})
-# Functions that all kernels call, beside those that are written in C.
+# Python functions whose signatures are remembered, in addition to functions in C.
 OTHERS = (bool, range, abs, len)
 
 
@@ -77,24 +77,26 @@ class KernelFlags(Flags):  # type: ignore[misc]
 
 @cache
 def _hash_of_flags() -> int:
+    """Return the hash of any options, as Numba computes it."""
     return hash(Flags())
 
 
 @cache
 def _defaults_of_flags() -> dict[str, object]:
+    """Return the values of all options that are not set."""
     return dict(Flags().values())
 
 
 @contextmanager
 def without_events() -> Iterator[None]:
-    """Compile without the events by which Numba measures how long LLVM works.
+    """Compile without the events by which Numba measures the time that LLVM takes.
 
     There are two for each of 40000 calls, and each goes to every function that is being
     compiled. A thread that compiles at the same time only loses its measurement.
     """
     removed = []
     for callbacks in list(getattr(getattr(ffi.lib, "_lock", None), "_cblist", ())):
-        with suppress(ValueError):  # another thread was quicker
+        with suppress(ValueError):  # another thread has removed it
             ffi.unregister_lock_callback(*callbacks)
             removed.append(callbacks)
     try:
@@ -140,6 +142,7 @@ class KernelTyping:
 
 
 def _is_remembered(function: object) -> bool:
+    """Return whether the code of a function does not depend on options."""
     if isinstance(function, types.Function):
         function = function.typing_key
     return type(function) is BuiltinFunctionType or function in OTHERS
@@ -157,6 +160,7 @@ class JoinArrayExpressions(typed_passes.NopythonRewrites):  # type: ignore[misc]
 
 
 def _has_array_expression(state: Any) -> bool:
+    """Return whether an operation or a call in a function has an array as its value."""
     return any(
         isinstance(state.typemap[step.target.name], types.Array)
         for block in state.func_ir.blocks.values()
@@ -166,13 +170,14 @@ def _has_array_expression(state: Any) -> bool:
 
 
 class KernelPasses(PassManager):  # type: ignore[misc]
-    """Passes in a row.
+    """Passes in a row, without an analysis of the function after each of them.
 
-    Numba analyzes the function again after each pass, in case the next one relies on
-    that. Those that do analyze it themselves.
+    Numba repeats the analysis in case the next pass relies on it. The passes that do
+    analyze the function themselves.
     """
 
     def _runPass(self, index: int, pss: CompilerPass, internal_state: Any) -> None:
+        """Run one pass with the steps of Numba's own method that it needs."""
         pss.analysis = self._analysis
         with new_error_context("Pass {name}", name=pss.name()):
             pss.run_initialization(internal_state)
@@ -196,6 +201,7 @@ class KernelCompiler(Compiler):  # type: ignore[misc]
         return [self._shorten(pipeline) for pipeline in pipelines]
 
     def _shorten(self, pipeline: PassManager) -> PassManager:
+        """Return a pipeline without repeated analysis, and without needless passes."""
         shorter = KernelPasses(pipeline.pipeline_name)
         shorter.passes = list(pipeline.passes)
         if self.state.func_id.modname.startswith("dpsample."):
@@ -205,6 +211,7 @@ class KernelCompiler(Compiler):  # type: ignore[misc]
 
 
 def _is_plain(code: CodeType) -> bool:
+    """Return whether a function has no closure, comprehension, `with` or `yield`."""
     is_generator = bool(code.co_flags & CO_GENERATOR)
     if is_generator or any(isinstance(value, CodeType) for value in code.co_consts):
         return False
@@ -214,6 +221,7 @@ def _is_plain(code: CodeType) -> bool:
 def _without_needless(
     passes: list[tuple[type, str]],
 ) -> Iterator[tuple[type, str]]:
+    """Yield the passes that may change a kernel."""
     for compiler_pass, description in passes:
         if compiler_pass is typed_passes.NopythonRewrites:
             yield JoinArrayExpressions, description
@@ -269,6 +277,7 @@ class CalleeCompiler(KernelCompiler):
 
 
 def _lower_only(pipeline: PassManager) -> PassManager:
+    """Replace the last pass, which makes machine code, in place."""
     pipeline.passes = [
         (LowerOnly if step is typed_passes.NativeLowering else step, description)
         for step, description in pipeline.passes

@@ -1,10 +1,11 @@
 """Named tuples that kernels take by address.
 
-Numba passes a named tuple by value, flattened. An array is seven words, so that a state
-of 28 arrays is 200 arguments of every function that gets it, taken apart and put
-together again at each call. A class that is decorated with `by_address` lays its fields
-out in memory once, when a kernel first asks for the address. Kernels get the address
-and load a field where they name it.
+Numba passes a named tuple by value, flattened. An array has seven words. So a state of
+28 arrays becomes 200 arguments of every function that takes it, which are taken apart
+and put together again at each call. A class that is decorated with `by_address` lays
+its fields out in memory once, when a kernel is first called with the tuple. Kernels get
+the address, and load a field where they name it. Such a tuple is called a *frame* here.
+The *kind* of a field is its Numba type.
 
 Rules for kernels:
 
@@ -17,11 +18,11 @@ Rules for kernels:
   long as the caller of the kernel holds the tuple, so no reference is counted. A field
   may be returned to Python, because it is the array itself. A view of a field may not:
   it would have no owner.
-- A tuple that a kernel builds is passed by value, as Numba does, which compiles another
-  version of what takes it.
+- A tuple that a kernel builds is passed by value, as Numba does. Another version of the
+  function that takes it is compiled for this.
 
-An array is not reshaped in place (``array.shape = ...``, ``array.resize``) after the
-first call: kernels would see the old shape.
+An array must not be reshaped in place (``array.shape = ...``, ``array.resize``) after
+the first call, because kernels would see the old shape.
 """
 
 import hashlib
@@ -59,9 +60,11 @@ ADDRESS = "dpsample_address"  # attribute of what kernels take by address
 MEMORY = "dpsample_memory"  # attribute that owns the memory at the address
 NUMBER_KINDS = "dpsample_number_kinds"  # types of the fields annotated as numbers
 DECLARED = "dpsample_declared"  # type of all tuples of a class, if there is one
-# Fields that are annotated as numbers have one type: 2 is a float where one is meant.
+# Fields that are annotated as numbers have the annotated type, so that 2 in a field of
+# floats is a float.
 NUMBERS = {float: types.float64, int: types.int64, bool: types.boolean}
-# Codes of `struct` for the fields, as Numba's data models lay them out.
+# Codes of the module `struct` for the fields, as Numba's data models lay them out: by
+# Numba's type, and by Python's type if the annotation is no number.
 NUMBER_CODES = {types.float64: "d", types.int64: "q", types.boolean: "?"}
 OTHER_CODES: dict[type, str] = {bool: "?", int: "q", float: "d", type(None): "P"}
 OTHER_CODES |= {np.bool_: "?", np.int64: "q", np.float64: "d"}
@@ -69,6 +72,7 @@ OTHER_CODES |= {np.bool_: "?", np.int64: "q", np.float64: "d"}
 ARRAY_CODE = "PPqqP"
 DIMENSION_CODE = "qq"
 POINTER_CODE = "PPP"
+# Fields of Numba's data models that this layout assumes, see `_check_model`.
 ARRAY_MODEL = ("meminfo", "parent", "nitems", "itemsize", "data", "shape", "strides")
 POINTER_MODEL = ("c_addr", "py_addr", "jit_addr")
 SUPPORTED = "an array, a C function, None, a tuple of them or a number of 64 bits"
@@ -118,7 +122,10 @@ class FrameType(types.Type):
 
 @lru_cache(maxsize=4096)
 def frame_type(kinds: Kinds, instance_class: type) -> FrameType:
-    """Return the type of such tuples, made once: a digest takes ten microseconds."""
+    """Return the type of such tuples.
+
+    It is made once, because a digest takes ten microseconds.
+    """
     return FrameType(kinds, instance_class)
 
 
@@ -130,18 +137,19 @@ def by_address(cls: type[Frame]) -> type[Frame]:
     body[ADDRESS] = _Address()
     hints = cls.__annotations__
     body[NUMBER_KINDS] = tuple(NUMBERS.get(hints.get(name, object)) for name in names)
-    # A subclass, because tuples of the class itself have no room for an attribute.
+    # A subclass, because tuples of the class itself cannot have attributes.
     decorated = type(cls.__name__, (cls,), body)
     typeof_impl.register(decorated)(_typeof)
     return decorated
 
 
 def declare_kinds(cls: type, *kinds: object) -> FrameType:
-    """Return the type of all tuples of a class, whose fields have these types.
+    """Declare that the fields of all tuples of a class have these types.
 
-    Numba then asks for the types of no field, which takes a microsecond for each. That
-    the fields have them is checked when they are laid out. In a type without fields
-    any tuple by address is kept.
+    Return the type of the tuples. Numba then does not determine the type of each field
+    at each call, which takes a microsecond per field. The types of the fields are
+    checked when they are laid out. A field whose type is a frame without fields may
+    hold any frame.
     """
     kind = frame_type(kinds, cls)
     setattr(cls, DECLARED, kind)
@@ -150,6 +158,7 @@ def declare_kinds(cls: type, *kinds: object) -> FrameType:
 
 
 def _check_declared(declared: FrameType, fields: Fields) -> None:
+    """Raise unless the fields of a tuple have the declared types."""
     numbers = getattr(fields, NUMBER_KINDS)
     columns = zip(declared.names, declared.kinds, numbers, fields, strict=True)
     for name, kind, number, field in columns:
@@ -166,7 +175,7 @@ def _check_declared(declared: FrameType, fields: Fields) -> None:
 
 
 def _fits(kind: types.Array, field: Array) -> bool:
-    """Return whether an array has a type; ``typeof`` takes several times as long."""
+    """Return whether an array has a type, in a fraction of the time of ``typeof``."""
     flags = field.flags
     return bool(
         field.ndim == kind.ndim
@@ -184,18 +193,19 @@ class _Address:
     def __get__(self, fields: Fields | None, owner: type) -> object:
         if fields is None:
             return self
-        # One memory for all threads that ask at once: the others' would be freed while
-        # a kernel reads it.
+        # `setdefault` keeps the first of several memories that threads make at once.
+        # The memory of another thread would be freed while a kernel reads it.
         memory = vars(fields).setdefault(MEMORY, _lay_out(fields))
         return vars(fields).setdefault(ADDRESS, memory.__array_interface__["data"][0])
 
 
 def _reduce(fields: Fields) -> tuple[object, ...]:
-    """Pickle and copy the fields only: an address is of one process and one tuple."""
+    """Pickle and copy only the fields. The address is of one process and one tuple."""
     return type(fields), tuple(fields)
 
 
 def _typeof(fields: Fields, context: object) -> FrameType:
+    """Return the type of a tuple whose class has declared none."""
     kinds = tuple(
         number or typeof_impl(field, context)
         for number, field in zip(getattr(fields, NUMBER_KINDS), fields, strict=True)
@@ -207,10 +217,12 @@ def _typeof(fields: Fields, context: object) -> FrameType:
 
 
 def _names_of(fields: Fields) -> Sequence[object]:
+    """Return the names of fields, or their positions in a plain tuple."""
     return getattr(fields, "_fields", range(len(fields)))
 
 
 def _reject(name: str, field: object, condition: str = SUPPORTED) -> None:
+    """Raise the error about a field of a wrong type."""
     raise TypeError(f"{name} must be {condition}, got {check.describe(field)}.")
 
 
@@ -235,10 +247,10 @@ _packer = lru_cache(maxsize=4096)(struct.Struct)
 
 
 def _code_and_words(fields: Fields) -> tuple[str, list[object]]:
-    """Return what `struct` packs and how, in the order of Numba's data models.
+    """Return format and words for `struct`, in the order of Numba's data models.
 
     `struct` aligns each word as the compiler does. "0q" aligns the start and the end of
-    an inner tuple.
+    an inner tuple to eight bytes.
     """
     code, words = list[str](), list[object]()
     numbers = getattr(fields, NUMBER_KINDS, (None,) * len(fields))
@@ -247,7 +259,8 @@ def _code_and_words(fields: Fields) -> tuple[str, list[object]]:
             code.append(NUMBER_CODES[number])
             words.append(field)
         elif isinstance(field, np.ndarray):
-            # Without a counter of references (the first word): the tuple is the owner.
+            # The first word is the address of a reference count. It is 0, because the
+            # tuple owns the array.
             code.append(ARRAY_CODE + DIMENSION_CODE * field.ndim)
             data = field.__array_interface__["data"][0]
             words += (0, id(field), field.size, field.itemsize, data)
@@ -293,6 +306,7 @@ def _load_field(
     address: ir.Value,
     name: str,
 ) -> ir.Value:
+    """Load a field of a tuple at an address, as a value that never changes."""
     i = kind.names.index(name)
     layout = ir.LiteralStructType([context.get_data_type(k) for k in kind.kinds])
     start = builder.bitcast(address, layout.as_pointer())
@@ -310,7 +324,7 @@ def _load_field(
 
 
 def _check_model(kind: types.Type, model: DataModel) -> None:
-    """Fail where another version of Numba lays fields out otherwise than we do."""
+    """Raise if another version of Numba lays fields out in another way."""
     expected: tuple[str, ...] | None = None
     if isinstance(kind, types.Array):
         expected = ARRAY_MODEL
@@ -325,6 +339,7 @@ def _check_model(kind: types.Type, model: DataModel) -> None:
 
 @unbox(FrameType)  # type: ignore[untyped-decorator]
 def _unbox_frame(_kind: FrameType, fields: ir.Value, c: _UnboxContext) -> NativeValue:
+    """Read the address of a tuple, and report the exception if it has none."""
     number = c.pyapi.object_getattr_string(fields, ADDRESS)
     is_error = cgutils.alloca_once_value(c.builder, cgutils.true_bit)
     address = cgutils.alloca_once_value(c.builder, c.pyapi.get_null_object())

@@ -3,6 +3,10 @@
 A kernel is a function that Numba compiles. A C function, or pointer, is compiled from a
 kernel for one signature. Kernels take it as an argument, so that they are compiled once
 and not again for each loss or domain. The entry point of a kernel is its machine code.
+
+Numba *unboxes* arguments of Python to compiled values, and *boxes* results. Some of its
+functions for this are replaced here, because they are slow, or because Ctrl-C in the
+middle of them would end the process.
 """
 
 import builtins
@@ -41,7 +45,7 @@ f8 = types.float64
 i8 = types.int64
 vector = types.float64[::1]
 matrix = types.Array(types.float64, 2, "C")
-# What numba.typeof gives for any Generator, without building one at import.
+# The type that numba.typeof returns for any Generator. None is made at import.
 generator = types.npytypes.NumPyRandomGeneratorType("NumPyRandomGeneratorType")
 
 Parameters = ParamSpec("Parameters")
@@ -52,8 +56,8 @@ Returned = TypeVar("Returned", covariant=True)
 class Kernel(Protocol[Parameters, Returned]):
     """Compiled function, called as the Python function it comes from.
 
-    Types of arguments are Numba's matter: a file of kernels leaves them out and says
-    so in its first line. Number and names of the arguments stay checked.
+    Numba knows the types of arguments. So a file of kernels leaves them out, and its
+    first line tells mypy. Number and names of the arguments are checked.
     """
 
     @property
@@ -71,10 +75,11 @@ Pointer = CFunc | Callable[..., Any]
 
 
 class PieceType(types.FunctionType):  # type: ignore[misc]
-    """Type of our pointers, whose address is read and not asked for.
+    """Type of our pointers, whose address is an attribute.
 
-    Numba imports a module, unpickles a signature and calls two Python functions for
-    each pointer at each call of a kernel: 1.7 us, and a target has eight.
+    For its own type Numba imports a module, unpickles a signature and calls two Python
+    functions for each pointer at each call of a kernel. That takes 1.7 us, and a target
+    has eight pointers.
     """
 
 
@@ -84,6 +89,7 @@ register_model(PieceType)(FunctionModel)
 def _unbox_piece(
     kind: PieceType, pointer_object: object, context: _UnboxContext
 ) -> NativeValue:
+    """Read the address of a pointer from its attribute."""
     structure = cgutils.create_struct_proxy(kind)(context.context, context.builder)
     address = context.pyapi.object_getattr_string(pointer_object, ADDRESS)
     structure.c_addr = context.pyapi.long_as_voidptr(address)
@@ -97,8 +103,8 @@ unbox(PieceType)(_unbox_piece)
 def _unbox_bits(kind: object, bits: object, context: _UnboxContext) -> NativeValue:
     """Read NumPy's ``bitgen_t``: state and C functions of its address.
 
-    Numba asks `ctypes`, whose functions are Python's: Ctrl-C in one of them, wherever
-    it came while arguments were read, ends the process by a segmentation fault.
+    Numba reads it with `ctypes`, whose functions are written in Python. Ctrl-C in one
+    of them would end the process by a segmentation fault.
     """
     builder, api = context.builder, context.pyapi
     structure = cgutils.create_struct_proxy(kind)(context.context, builder)
@@ -122,10 +128,11 @@ _unboxers.functions[types.NumPyRandomBitGeneratorType] = _unbox_bits
 
 
 def _box_tuple(kind: types.BaseTuple, value: object, context: _BoxContext) -> object:
-    """Tuple of a kernel's results, or no object if Ctrl-C came before there is one.
+    """Return a tuple of a kernel's results, or no object if Ctrl-C came before.
 
-    To find the class of an array or of a named tuple Numba calls Python, where Ctrl-C
-    is raised that came while the kernel ran. It would go on, and end the process.
+    To find the class of an array or of a named tuple Numba calls Python. There a Ctrl-C
+    is raised that came while the kernel ran. Numba's own function would continue in
+    spite of the exception, and end the process.
     """
     builder, api = context.builder, context.pyapi
     plain_tuple = api.tuple_new(kind.count)
@@ -164,6 +171,7 @@ _piece_type, _function_type = cache(PieceType), cache(types.FunctionType)
 
 
 def _typeof_pointer(c_function: CFunc, _: object) -> types.FunctionType:
+    """Return our type for pointers that `pointer` made, and Numba's for others."""
     kind = _piece_type if ADDRESS in vars(c_function) else _function_type
     return kind(c_function._sig)  # type: ignore[attr-defined]
 
@@ -171,7 +179,8 @@ def _typeof_pointer(c_function: CFunc, _: object) -> types.FunctionType:
 typeof_impl.register(CFunc)(_typeof_pointer)
 
 
-# With its function: an id is unique only while its object lives.
+# Pointers by ids of functions. Each entry holds its function, because an id is unique
+# only while its object lives.
 _pointers: dict[tuple[int, object], tuple[object, Signature, Pointer]] = {}
 
 
@@ -190,19 +199,24 @@ def kernel(
     counts_references: bool = True,
     **options: Any,
 ) -> Any:
-    """Compile on first call, cached on disk, without the GIL, IEEE division.
+    """Decorate a function that Numba compiles at its first call.
+
+    Machine code is cached on disk. It runs without Python's lock, and divides as IEEE
+    754 says: by zero gives infinity or NaN.
 
     ``counts_references=False`` is for functions that allocate nothing and return no
-    array except an argument, and that only to those that do not count either. Numba
-    then leaves out the atomic counts of every view and tuple, which cost the gradient
-    loop 1.3 us a step. Kernels that call them keep the memory alive. For a call from
-    Python they are compiled apart, and count, unless they have ``fastmath``. (The flag
-    is always set, since a callee would inherit its caller's.)
+    array, except one of their arguments to a caller that does not count either. Numba
+    then leaves out the atomic counts of references for every view and tuple, which took
+    1.3 us of each step of the gradient loop. Kernels that call them keep the memory
+    alive. For a call from Python they are compiled separately, and count, unless they
+    have ``fastmath``. (The flag is always set, because a callee would inherit its
+    caller's.)
 
-    ``options`` go to Numba. ``fastmath`` must never license the compiler to drop NaN
-    tests: NaN is the failure code of every kernel. A kernel that has it is compiled for
-    itself, or the order of its sums would depend on its caller. ``cached=False`` is for
-    functions of the user, whose changes our fingerprint does not see.
+    ``options`` are passed to Numba. ``fastmath`` must never allow the compiler to drop
+    tests for NaN, because NaN is the failure code of every kernel. A kernel that has it
+    is compiled separately. Otherwise the order of its sums would depend on its caller.
+    ``cached=False`` is for functions of the user, whose changes the fingerprint of the
+    cache does not show.
     """
     if function is None:
         return partial(
@@ -225,15 +239,17 @@ def kernel(
 def pointer(
     function: Callable[..., object], signature: Signature, *, cached: bool = True
 ) -> Pointer:
-    """C function of a `kernel` (or of a user's njit function), built at first use.
+    """Return the C function of a `kernel`, or of a user's njit function.
 
-    A kernel that takes pointers compiles once for all pieces. An exception inside a
-    C function is swallowed, so a piece reports through an out-array that its caller
-    has filled with NaN. Under NUMBA_DISABLE_JIT the function itself is returned.
+    It is compiled at its first use. A kernel that takes pointers is compiled once for
+    all of them. An exception inside a C function is lost. So it reports a failure by an
+    output array that its caller has filled with NaN. Under NUMBA_DISABLE_JIT the
+    function itself is returned.
     """
     if numba.config.DISABLE_JIT:
         return function
-    # Signatures are constants of modules: to hash them takes a seventh of a release.
+    # Signatures are constants of modules, so their ids are tried first. To hash them
+    # would take a seventh of a release.
     entry_of_ids = _pointers.get((id(function), id(signature)))
     if entry_of_ids is not None:
         return entry_of_ids[-1]
@@ -266,6 +282,7 @@ def compile_c_function(
     return c_function
 
 
+# Machine code by kernel and types of its arguments, and by kernel alone.
 _entry_points: dict[tuple[object, ...], Callable[..., Any]] = {}
 _bound: dict[Kernel[..., Any], Callable[..., Any]] = {}
 
@@ -309,7 +326,8 @@ def call(kernel: Kernel[..., Result], *arguments: object) -> Result:
 def reject_print(name: str, function: object) -> None:
     """Raise if a function prints, or a function whose name it contains.
 
-    Compiled without the interpreter's lock it would wait for it for ever.
+    Compiled code runs without the interpreter's lock. To print it would wait for this
+    lock for ever.
     """
     # Objects are found by their id, because arrays cannot be compared.
     waiting, seen = [function], dict[int, object]()

@@ -26,18 +26,19 @@ from dpsample.core.frames import FrameType
 # Types of arguments, as Numba has them.
 Types = tuple[Any, ...]
 
-
-# One entry for each block of `collector_held` that is open, and for a collector that
-# the last of them turns on again. Both are lists, whose methods no thread interrupts.
+# The first list has an entry for each block of `collector_held` that is open. The
+# second one is not empty if the last of these blocks must turn the collector on again.
+# They are lists because no thread interrupts a method of a list.
 _holding: list[None] = []
 _owed: list[None] = []
 
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Compile without Python's search for garbage: a tenth of the time.
+    """Compile without Python's garbage collector, which would take a tenth of the time.
 
-    Nearly all that a compiler makes lives until it is done, and is searched each time.
+    Nearly all objects of a compiler live until it is done, and would be searched each
+    time.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -55,8 +56,8 @@ def without_collector() -> Iterator[None]:
 def collector_held() -> Iterator[Callable[[], None]]:
     """Leave the collector off from the first compilation of a block to its end.
 
-    Each time that it comes back it looks through all that the compiler has made, which
-    takes a twentieth of a first call. Yields a function that turns it on earlier.
+    Each time that it is turned on it searches all objects of the compiler, which takes
+    a twentieth of a first call. The value is a function that turns it on earlier.
     """
     _holding.append(None)
     try:
@@ -75,16 +76,19 @@ def turn_on_collector() -> None:
 
 
 def _cache_name_of(value: object) -> str:
-    """Return the name of a kernel or of a constant in a closure, or "" if none does."""
+    """Return a name that stands for a kernel or a constant in a closure.
+
+    It is "" if no name can.
+    """
     if isinstance(value, CheckedDispatcher):
         return value.cache_name
     return repr(value) if type(value) in (bool, int, str) else ""
 
 
 def reject_frame(name: str, returned: object) -> None:
-    """Fail if a function gives Python a tuple that kernels take by address.
+    """Raise if a function returns to Python a tuple that kernels take by address.
 
-    A kernel may give it to its caller, for which the address is as valid.
+    A kernel may return it to a kernel, for which the address is valid as well.
     """
     if _has_frame(returned):
         raise TypingError(
@@ -105,14 +109,21 @@ def _has_frame(kind: object) -> bool:
 
 
 class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
-    """Function of which kernels get memory only if both or neither count it."""
+    """Compiled function whose callers in kernels count references as it does.
 
-    # Whether the code to come is kept on disk. Few kernels are called from Python, and
-    # to open a file for each of them would take a fifth of the import.
+    Memory that it returns could otherwise be lost or freed twice.
+    """
+
+    # Whether a cache on disk is still to be opened, at the first compilation. Few
+    # kernels are called from Python, and to open a file for each at the import would
+    # take a fifth of its time.
     opens_cache = False
 
     def compile(self, sig: object) -> object:
-        """Compile for types of arguments, or load from disk; return the entry point."""
+        """Compile for types of arguments, or load code from disk.
+
+        Return the entry point.
+        """
         if self.opens_cache:
             with package_cache():
                 self.enable_caching()
@@ -125,11 +136,11 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
 
     @property
     def cache_name(self) -> str:
-        """Return what a cache knows of a kernel that another one closes over, or "".
+        """Name of this kernel in the cache of another one that closes over it, or "".
 
-        A name stands only for what can be one kernel: a user may have several functions
-        of one name. Kernels that a function of the package makes differ in what they
-        close over.
+        Only kernels of the package have one, because a user may have several functions
+        of one name. It includes what the kernel itself closes over, because a function
+        of the package may make several kernels.
         """
         function = self.py_func
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
@@ -147,7 +158,7 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
     def get_call_template(
         self, args: Types, kws: dict[str, object]
     ) -> tuple[object, ...]:
-        """Return what types a call in a kernel has."""
+        """Return the types that a call in a kernel has, in Numba's form."""
         template, pysig, kinds, rest = super().get_call_template(args, kws)
         overload = self.overloads.get(tuple(kinds))
         if overload is not None:
@@ -155,9 +166,9 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
         return template, pysig, kinds, rest
 
     def _reject_uncounted(self, returned: object) -> None:
-        """Fail where memory goes from a kernel that counts to one that does not.
+        """Raise if memory goes from a kernel that counts it to one that does not.
 
-        It would never be freed; the other way round, it would be freed too often.
+        It would never be freed. In the other direction it would be freed too often.
         """
         caller = ConfigStack.top_or_none()
         if caller is None or caller.nrt == self.targetoptions.get("_nrt", True):
@@ -173,7 +184,7 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
 
 
 class KernelDispatcher(CheckedDispatcher):
-    """Function that Numba compiles for calls from Python, and we lower for kernels."""
+    """Function that is compiled for calls from Python, and only lowered for kernels."""
 
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)
@@ -186,9 +197,10 @@ class KernelDispatcher(CheckedDispatcher):
     def get_call_template(
         self, args: Types, kws: dict[str, object]
     ) -> tuple[object, ...]:
-        """Return what types a call in a kernel has, with the code at hand."""
+        """Return the types that a call in a kernel has, after the code is lowered."""
         pysig, folded = self._compiler.fold_argument_types(args, kws)
-        # One version for all numbers: a constant is one more type to Numba.
+        # To Numba each constant has a type of its own. Here all numbers of a type have
+        # one version of the code.
         kinds = tuple(map(unliteral, folded))
         with global_compiler_lock:
             if kinds not in self.lowered:

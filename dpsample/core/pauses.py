@@ -89,6 +89,7 @@ class _Timer:
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """Start the thread at the first call."""
         with delay_interrupts(), self.starting:
             if self.thread is None:
                 thread = threading.Thread(
@@ -99,7 +100,7 @@ class _Timer:
                 self.thread = thread
 
     def run(self) -> None:
-        """Ask calls to stop that were there at the last tick already."""
+        """Stop calls that were there at the last tick already."""
         last_controls: dict[int, RecordArray] = {}
         while True:
             if not self.controls:
@@ -212,6 +213,20 @@ def notify_listeners() -> None:
         on_pause()
 
 
+def defer_error(error: BaseException) -> bool:
+    """Let the present `call` of this thread stop, and raise an error at its end.
+
+    For callbacks into Python, which may not raise because compiled code called them.
+    Return False if there is no call.
+    """
+    control = getattr(_local, "control", None)
+    if control is None:
+        return False
+    _local.error = error
+    control["must_stop"] = True
+    return True
+
+
 def call(
     control: RecordArray, function: Callable[..., Result], *arguments: object
 ) -> Result:
@@ -228,9 +243,14 @@ def call(
         if timer.is_asleep:
             timer.alarm.put(None)
             timer.is_asleep = False
-        return function(*arguments)
+        _local.control, _local.error = control, None
+        result = function(*arguments)
     finally:
+        _local.control = None
         del timer.controls[number]
+    if _local.error is not None:
+        raise _local.error
+    return result
 
 
 def fill(control: RecordArray, rows: Callable[[int], tuple[int, int]]) -> int:

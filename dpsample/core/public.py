@@ -75,7 +75,7 @@ class MovedModules(MetaPathFinder, Loader):
 
 
 def dir_of(names: Iterable[str]) -> Callable[[], list[str]]:
-    """``__dir__`` of a module whose ``__all__`` is ``names``."""
+    """Return the ``__dir__`` of a module whose ``__all__`` is ``names``."""
     public = sorted(names)
     return lambda: list(public)
 

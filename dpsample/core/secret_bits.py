@@ -74,7 +74,7 @@ def _rotate(x, count):
 
 @kernel
 def _quarter_round(state, a, b, c, d):
-    """RFC 8439, section 2.1, on four rows of all blocks."""
+    """Apply the quarter round of RFC 8439, section 2.1, to four rows of all blocks."""
     a, b, c, d = (
         _ROWS + a * LANES,
         _ROWS + b * LANES,
@@ -163,20 +163,20 @@ def next_word(state, words):
 
 @kernel
 def word_of(address):
-    """Next 64 bits of the state at an address."""
+    """Return the next 64 bits of the state at an address."""
     state = carray(address, (2 * SIZE,), np.uint32)
     return next_word(state, carray(address, (SIZE,), np.uint64))
 
 
 @kernel
 def half_of(address):
-    """Next 32 bits: the upper half of a word."""
+    """Return the next 32 bits, the upper half of a word."""
     return np.uint32(word_of(address) >> np.uint64(32))
 
 
 @kernel
 def uniform_of(address):
-    """Next double in [0, 1), a multiple of 2^-53."""
+    """Return the next double in [0, 1), a multiple of 2^-53."""
     return np.float64(word_of(address) >> np.uint64(11)) * UNIT_ROUNDOFF
 
 
@@ -201,7 +201,7 @@ _KINDS: tuple[tuple[Callable[..., Any], Any, Any], ...] = (
 
 @cache
 def _c_functions() -> tuple[list[int], object]:
-    """Addresses of the three C functions, and what keeps them alive."""
+    """Return the addresses of the three C functions, and what keeps them alive."""
     if not numba.config.DISABLE_JIT:
         functions: Any = [pointer(f, kind(types.voidptr)) for f, kind, _ in _KINDS]
         return [function.address for function in functions], functions

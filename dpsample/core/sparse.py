@@ -176,6 +176,7 @@ class _Matrix:
 
 
 def _from_csr(matrix: _Matrix) -> CSR:
+    """Return a checked copy of a matrix stored row by row."""
     from scipy import sparse
 
     data = matrix.values(matrix.source.data)
@@ -184,6 +185,7 @@ def _from_csr(matrix: _Matrix) -> CSR:
 
 
 def _from_csc(matrix: _Matrix) -> CSR:
+    """Return a matrix stored column by column."""
     from scipy import sparse
 
     data = matrix.values(matrix.source.data)
@@ -192,6 +194,7 @@ def _from_csc(matrix: _Matrix) -> CSR:
 
 
 def _from_bsr(matrix: _Matrix) -> CSR:
+    """Return a matrix stored in dense blocks."""
     from scipy import sparse
 
     # The data are blocks of one size, (num_blocks, height, width).
@@ -206,11 +209,13 @@ def _from_bsr(matrix: _Matrix) -> CSR:
 
 
 def _from_coo(matrix: _Matrix) -> CSR:
+    """Return a matrix stored as entries with their rows and columns."""
     source = matrix.source
     return matrix.from_entries(source.data, source.row, source.col)
 
 
 def _from_dok(matrix: _Matrix) -> CSR:
+    """Return a matrix stored as a dictionary of entries."""
     keys = list(matrix.source.keys())
     if not all(isinstance(key, tuple) and len(key) == 2 for key in keys):
         check.fail(matrix.name, "a dictionary of (row, column)", "other keys", REMEDY)
@@ -219,6 +224,7 @@ def _from_dok(matrix: _Matrix) -> CSR:
 
 
 def _from_lil(matrix: _Matrix) -> CSR:
+    """Return a matrix stored as lists, one pair for each row."""
     # Each row has a list of its columns and a list of their values.
     lists = list(matrix.source.rows), list(matrix.source.data)
     for field, parts in zip(("rows", "data"), lists, strict=True):
@@ -235,6 +241,7 @@ def _from_lil(matrix: _Matrix) -> CSR:
 
 
 def _from_dia(matrix: _Matrix) -> CSR:
+    """Return a matrix stored by diagonals."""
     data, shape = matrix.values(matrix.source.data, ndim=2), matrix.shape
     offsets = matrix.numbers("offsets", matrix.source.offsets, "iu")
     matrix.check_length("data", data, len(offsets), "the number of offsets")

@@ -193,6 +193,7 @@ class UserData:
 
     @classmethod
     def _copy(cls, data: object) -> Any:
+        """Return a copy of data: one item, or a tuple of them of the same class."""
         if isinstance(data, tuple):
             parts = [cls._copy_item(item) for item in data]
             is_named = hasattr(data, "_fields")
@@ -201,6 +202,7 @@ class UserData:
 
     @staticmethod
     def _copy_item(item: object) -> Any:
+        """Return a number, or a read-only copy of an array of a supported type."""
         if isinstance(item, dict):
             remedy = "Use a NamedTuple, whose fields have names."
             check.fail(
@@ -278,13 +280,16 @@ class UserData:
 class UserFunction:
     """A user's function, and how it is called.
 
-    ``arguments`` are the names of further ones, such as ``out``.
+    ``arguments`` are the names of further ones, such as ``out``. ``identity`` is a text
+    that says what a function computes whose code says nothing, because it calls C code
+    at an address. It takes the place of the code in `digest`.
     """
 
     name: str  # of the parameter that the user gave, for messages
     function: Callable[..., Any]
     data: UserData
     arguments: tuple[str, ...] = ()
+    identity: str = ""
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what is compiled."""
@@ -344,8 +349,8 @@ class UserFunction:
 
     def digest(self) -> str:
         """Return a text that changes with the code and with globals that it reads."""
-        digest = hashlib.blake2b(digest_size=16)
-        for part in _identity_parts(self.python):
+        digest = hashlib.blake2b(self.identity.encode(), digest_size=16)
+        for part in () if self.identity else _identity_parts(self.python):
             digest.update(part)
         return digest.hexdigest()
 
@@ -562,6 +567,7 @@ def _identity_parts(function: object, seen: set[int] | None = None) -> Iterator[
 
 
 def _code_parts(code: python_types.CodeType) -> Iterator[bytes]:
+    """Yield bytes that change if bytecode, names or constants change."""
     yield code.co_code
     yield repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
     for constant in code.co_consts:

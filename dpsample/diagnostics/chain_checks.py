@@ -50,7 +50,7 @@ def score_functions(chains: ChainDraws) -> tuple[Array, list[str]]:
     folded = np.abs(theta - np.median(theta, axis=(0, 1)))
     columns = [theta, folded]
     names = [*chains.names, *(f"the spread of {name}" for name in chains.names)]
-    energies = chains.stats.get("energy")
+    energies = chains.energies
     if energies is not None and np.isfinite(energies).all():
         columns.append(energies[:, :, None])
         names.append("the energy")
@@ -98,7 +98,7 @@ def _compare_superchains(
     worst = int(np.argmin(p_values))
     if p_values[worst] * len(names) >= alpha:  # Bonferroni's correction
         return []
-    r_hats, _ = nested_r_hats(scores[:, :, worst, None], chains.groups)  # one column
+    r_hats, _noise = nested_r_hats(scores[:, :, worst, None], chains.groups)
     return [
         Finding(
             name="chains that remember their starts",
@@ -250,8 +250,8 @@ def stuck_walk(theta: Array) -> Finding | None:
     is_stuck = longest >= min(limit, num_draws)
     allowed_share = 0.0
     if are_many_and_short(*theta.shape[:2]):
-        # Some of many chains stay at their start by chance.
-        # A walk that accepts at least a fifth of its proposals is not called stuck.
+        # Some of many chains stay at their start by chance. This is the probability for
+        # a walk that accepts a fifth of its proposals, which is not called stuck.
         stay_probability = (1.0 - 0.2) ** (num_draws - 1)
         # In addition to this, a tenth of many short chains may stay at their start, the
         # same share that one long chain may lose.
@@ -289,8 +289,9 @@ def step_size(chains: ChainDraws, ess: float) -> Finding | None:
     # than they could be.
     if not (is_large or (rate > 0.95 and time > 50.0)):
         return None
-    # The factor is coarse. A pilot run finds a better step.
+    # The factor is rough. A pilot run finds a better step.
     better = step / 4.0 if is_large else 4.0 * step
+    # Short steps make no wrong draws. They are a problem only if the draws are too few.
     return Finding(
         name=f"step size too {'large' if is_large else 'small'}",
         evidence=f"step_size={step:.3g}, acceptance {rate:.2g}, {time:.3g} draws per "

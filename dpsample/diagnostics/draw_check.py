@@ -1,16 +1,20 @@
-"""Check of draws: everything that is known to go wrong, looked for at once.
+"""Check of draws, which looks for all known defects at once.
 
-*Sides.* The slack s of a side of the domain is a concave function of theta, so
-P(s > t) is log-concave in t, and with the median m of s
+*Facets.* The slack s of a facet is the distance by which a point satisfies one of the
+inequalities of the domain. It is a concave function of theta, so P(s > t) is
+log-concave in t, and with the median m of s
 
     P(s < c m) <= c log 2,    0 <= c <= 1.
 
-A draw much nearer to a side than that comes from another law: one that projects onto
-the domain, or clips, puts mass on the boundary.
+A draw much nearer to the boundary than that comes from another distribution. For
+example, samplers that project onto the domain, or clip, put mass on the boundary.
 
-*Identities.* Stein's, tested on means of batches, see a law that is wrong inside the
-domain or at its boundary, even if all chains agree on it: a walk that does not count
-refused proposals, a missing acceptance step.
+*Identities.* Stein's identities are tested on means of batches. They show a wrong
+distribution inside the domain or at its boundary, even if all chains agree on it.
+Examples are a walk that does not count rejected proposals, or a missing acceptance
+step.
+
+A *level* is the probability with which tests may report draws of the target.
 """
 
 from __future__ import annotations
@@ -43,29 +47,30 @@ from dpsample.targets.reduced import find_free_coefficients
 if TYPE_CHECKING:
     from xarray import DataTree
 
-# Probability with which each family of tests may flag a correct run: Bonferroni over
-# its members. Autocorrelation makes simulated levels up to 3 times as large, which
-# still leaves 1000 correct runs with one false alarm or none.
+# Level of each family of tests, by Bonferroni's correction over its members.
+# Autocorrelation makes simulated levels up to 3 times as large, which still leaves 1000
+# correct runs with one false alarm or none.
 ALPHA = 1e-4
-# Median distance to a side, relative to that of an inner point: nearer, half of the
-# draws are in a thin layer along it.
+# If the median slack of a facet is below this share of an inner point's, half of the
+# draws are in a thin layer along the facet.
 NEAR = 0.01
-# Points at which the target is evaluated anew: each costs a pass over the records.
+# Number of points at which the target is evaluated. Each takes a pass over the records.
 NUM_PROBES = 100
-# Rounding of a mean over many records, in units of its size.
+# Relative allowance for the rounding of a mean over many records.
 ROUNDING = 1e-9
 
 
 def check(draws: DataTree, target: Gibbs | None = None) -> CheckReport:
-    """Look for what can go wrong with draws; say what was seen and what to try.
+    """Look for defects of draws, and report what was seen and what to try.
 
     Parameters
     ----------
     draws : DataTree
         What `sample` returned, of one chain or more.
     target : Gibbs, optional
-        What was sampled. With it, draws are compared with its domain, convexity,
-        energies and Stein's identities, which finds chains that agree on a wrong law.
+        Target that was sampled. With it, draws are compared with its domain, convexity,
+        energies and Stein's identities. That shows chains that agree on a wrong
+        distribution.
 
     Returns
     -------
@@ -80,11 +85,12 @@ def check(draws: DataTree, target: Gibbs | None = None) -> CheckReport:
 
     Notes
     -----
-    **Guarantee.** A run of a sampler with the target as its law is flagged by a test
-    with probability about ``false_alarm`` (Student's and Fisher's laws of means of
-    batches, union bound); rules about effective size, moves and step size are facts,
-    not tests. Nothing is guaranteed of draws that pass: chains that all missed the
-    same part of the target agree with one another and with local identities.
+    **Guarantee.** A run of a sampler with the target as its distribution is reported by
+    a test with probability about ``false_alarm`` (Student's and Fisher's distributions
+    of means of batches, union bound). Rules about effective size, moves and step size
+    are facts, not tests. Nothing is guaranteed for draws that pass, because chains that
+    all missed the same part of the target agree with one another and with local
+    identities.
 
     Examples
     --------
@@ -127,10 +133,11 @@ def check(draws: DataTree, target: Gibbs | None = None) -> CheckReport:
 
 
 def _against(target: Gibbs, chains: ChainDraws) -> tuple[list[Finding], list[str]]:
-    """Compare draws with their target; also say what could not be compared."""
+    """Compare draws with their target. Also return what could not be compared."""
     findings = look_at_boundary(target, chains, ALPHA)
     if any(finding.is_problem for finding in findings):
-        # Outside, slopes have no meaning; atoms satisfy no identity.
+        # Outside the domain slopes have no meaning, and a distribution with mass on the
+        # boundary satisfies no identity.
         return findings, ["convexity, energies, identities (see the domain first)"]
     for finding in (
         stored_energies(target, chains),
@@ -146,7 +153,7 @@ def _against(target: Gibbs, chains: ChainDraws) -> tuple[list[Finding], list[str
 
 
 def look_at_boundary(target: Gibbs, chains: ChainDraws, alpha: float) -> list[Finding]:
-    """Compare distances to sides with what a log-concave law allows at a level."""
+    """Compare slacks with the module's bound, at the level ``alpha``."""
     points = np.unique(chains.theta.reshape(-1, target.dim), axis=0)
     domain = target.domain
     outside = points[~contains_rows(domain, points)]
@@ -156,6 +163,7 @@ def look_at_boundary(target: Gibbs, chains: ChainDraws, alpha: float) -> list[Fi
     if gaps.size == 0:
         return []
     medians = np.median(gaps, axis=0)
+    # c of the module, such that all points and facets together have the level alpha.
     limit = alpha / (math.log(2.0) * gaps.size)
     is_on = (gaps <= limit * medians).any(axis=1)
     if is_on.any():
@@ -176,6 +184,7 @@ def contains_rows(domain: Domain, points: Array) -> Bools:
 
 
 def _outside(point: Array, count: int, total: int) -> Finding:
+    """Return the finding about draws outside of the domain."""
     return Finding(
         name="draws outside of the domain",
         evidence=f"{count} of {total} draws, such as {np.array2string(point)}.",
@@ -185,6 +194,7 @@ def _outside(point: Array, count: int, total: int) -> Finding:
 
 
 def _on_the_boundary(share: float) -> Finding:
+    """Return the finding about draws on the boundary."""
     return Finding(
         name="mass on the boundary",
         evidence=f"A share {share:.2g} of all points are on the boundary of the "
@@ -195,6 +205,7 @@ def _on_the_boundary(share: float) -> Finding:
 
 
 def _along_the_boundary(sides: int) -> Finding:
+    """Return the note about a thin layer of draws along facets."""
     where = f"{sides} sides" if sides > 1 else "one side"
     return Finding(
         name="mass along the boundary",
@@ -217,7 +228,7 @@ def require_same(chains: ChainDraws, target: Gibbs) -> None:
 
 def stored_energies(target: Gibbs, chains: ChainDraws) -> Finding | None:
     """Compare energies that the sampler stored with the target's own."""
-    stored = chains.stats.get("energy")
+    stored = chains.energies
     if stored is None:
         return None
     points, values = chains.theta.reshape(-1, target.dim), stored.ravel()
@@ -240,7 +251,8 @@ def stored_energies(target: Gibbs, chains: ChainDraws) -> Finding | None:
 def convexity(target: Gibbs, chains: ChainDraws) -> Finding | None:
     """Look for a chord between two draws that lies below the energy."""
     points = chains.theta.reshape(-1, target.dim)
-    # Any fixed choice that mixes chains will do; a lattice could pair like with like.
+    # Any fixed choice of pairs that mixes chains will do. A regular one might pair
+    # draws that are alike.
     pair = np.random.default_rng(0).choice(points, (2, NUM_PROBES))
     ends = 0.5 * (energies(target, pair[0]) + energies(target, pair[1]))
     middle = energies(target, 0.5 * (pair[0] + pair[1]))
@@ -261,13 +273,13 @@ def convexity(target: Gibbs, chains: ChainDraws) -> Finding | None:
 def excess(
     target: Gibbs, chains: ChainDraws, alpha: float
 ) -> tuple[list[Finding], str]:
-    r"""Test the bounds that convexity sets to V - min V, at a level.
+    r"""Test the bounds that convexity gives for V - min V, at a level.
 
-    E V - min V <= dim (arXiv:2207.08347, Proposition 4), and any one draw is below the
-    Chernoff bound of a Gamma(dim) variable. A minimum that is not quite found makes
-    both tests weaker, never wrong.
+    E[V] - min V <= dim (arXiv:2207.08347, Proposition 4), and any one draw is below the
+    Chernoff bound of a Gamma(dim) variable. Each test has half of the level. The search
+    may end above the minimum, which makes both tests weaker and never wrong.
     """
-    stored = chains.stats.get("energy")
+    stored = chains.energies
     if stored is None or not np.isfinite(stored).all():
         return [], "the law of energies (the sampler did without them)"
     rank = target.domain.affine_dim(target.dim)
@@ -292,7 +304,7 @@ def excess(
 
 
 def _spread(indices: Ints) -> Ints:
-    """At most `NUM_PROBES` of the indices, evenly spread."""
+    """Return at most `NUM_PROBES` of the indices, evenly spread."""
     count = min(NUM_PROBES, len(indices))
     return indices[np.linspace(0, len(indices) - 1, count).astype(np.int64)]
 
@@ -300,10 +312,13 @@ def _spread(indices: Ints) -> Ints:
 def look_at_stein(
     target: Gibbs, chains: ChainDraws, alpha: float
 ) -> tuple[list[Finding], str]:
-    """Test all identities at a level together; also say if that was not possible."""
+    """Test all identities at a level together.
+
+    The second value names the check if it was not possible, and is empty otherwise.
+    """
     num_chains, num_draws, dim = chains.theta.shape
-    # Slopes are evaluated at most at so many draws, equally spaced: each costs a pass
-    # over the records, and neighbors in a chain tell much the same.
+    # Slopes are evaluated at 10,000 draws at most, equally spaced. Each takes a pass
+    # over the records, and neighbors in a chain are much alike.
     stride = -(-num_chains * num_draws // 10_000)
     theta = chains.theta[:, ::stride]
     functions = list(stein_values(target, theta.reshape(-1, dim)))

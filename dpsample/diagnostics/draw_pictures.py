@@ -1,9 +1,9 @@
 """Pictures: draws with the outline of their domain, and chains as ArviZ plots them.
 
-The numbers on which the pictures rest are those of `summaries`. Without this file a
-user would lose the boundary, the choice of panels and the marks without color.
+The numbers of the pictures are those of `summaries`. Without this file a user would
+lose the boundary, the choice of panels and the marks without color.
 
-Chords from one inner point find the boundary of every convex set, so that no domain
+The boundary of a convex set is found by chords from one inner point, so that no domain
 needs a formula here.
 """
 
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 # Half degrees, so that curves have the corners of boxes, diamonds and the simplex.
 NUM_ANGLES = 721
-# Orthonormal directions of the simplex of three coefficients: they add up to zero.
+# Orthonormal directions in the plane of the simplex of three coefficients. The entries
+# of each add up to zero.
 HULL = np.array([[1.0, -1.0, 0.0], [-1.0, -1.0, 2.0]]) / np.sqrt([[2.0], [6.0]])
 # Chains differ by marker and line, not by color alone.
 MARKERS = ("o", "^", "s", "x")
@@ -47,7 +48,7 @@ Look = dict[str, Any]  # keywords of lines
 EDGE: Look = {"color": "black", "lw": 1.2}
 FAINT: Look = {"color": "0.35", "lw": 0.6}
 
-# More panels are not read; the coefficients that mix worst are shown.
+# Maximum number of panels, those of the coefficients that mix worst.
 MAX_PANELS = 12
 NUM_COLUMNS = 3
 PANEL = (3.4, 2.3)  # inches
@@ -64,19 +65,20 @@ def plot_draws(
 ) -> Axes:
     """Draw the draws of 1, 2 or 3 coefficients and the boundary of their domain.
 
-    One coefficient gives a histogram per chain, two or three give points whose color
-    and marker tell chains apart; the simplex of three coefficients is drawn flat.
+    One coefficient gives a histogram for each chain. Two or three give points, whose
+    color and marker show the chain. The simplex of three coefficients is drawn in its
+    plane.
 
     Parameters
     ----------
     draws : DataTree
-        What `sample` returned.
+        Result of `sample`.
     target : Gibbs or Domain, optional
-        Where the boundary comes from. A selection of coefficients has none.
+        Domain whose boundary is drawn. A selection of coefficients has no boundary.
     coefficients : sequence of str, optional
-        One to three names; by default all.
+        One to three names. By default all.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; three-dimensional for three coefficients.
+        Axes to draw on, which are three-dimensional for three coefficients.
 
     Returns
     -------
@@ -123,7 +125,7 @@ def plot_draws(
 
 
 def _line(chains: ChainDraws, domain: Domain | None, ax: Axes | None) -> Axes:
-    """Histograms on common bins, and both ends of the interval."""
+    """Draw histograms on common bins, and both ends of the interval."""
     ax = axes(ax, figsize=(6.0, 3.5))
     values = chains.theta[:, :, 0]
     bins = np.histogram_bin_edges(values, bins="rice").tolist()
@@ -206,8 +208,8 @@ def _space(chains: ChainDraws, domain: Domain | None, ax: Axes | None) -> Axes:
 
 
 def _scatter(ax: Axes, points: Array) -> None:
-    """Draw the points of each chain, thinned to what can be told apart."""
-    # More points blur into one spot.
+    """Draw the points of each chain, or only some of them if there are many."""
+    # More than 4000 points would look like one spot.
     stride = -(-points.shape[0] * points.shape[1] // 4000)
     for c, chain in enumerate(points[:, ::stride]):
         style: Look = {"marker": MARKERS[c % 4], "ls": "", "ms": 3.0, "alpha": 0.8}
@@ -232,7 +234,10 @@ def _view(points: Array, boundary: Array) -> Array:
 
 
 def _visible(boundary: Array, view: Array) -> str:
-    """Label of the boundary: none where there is none, a word if it is not seen."""
+    """Return the label of the boundary, which says whether it is in the view.
+
+    Matplotlib shows no label that begins with an underscore.
+    """
     finite = boundary[np.isfinite(boundary).all(axis=1)]
     if len(finite) == 0:
         return "_"
@@ -251,7 +256,7 @@ def _legend(ax: Axes) -> None:
 
 
 def reach(domain: Domain, center: Array, directions: Array) -> Array:
-    """Boundary points in the given directions, NaN where there is no boundary.
+    """Return boundary points in some directions, NaN where there is no boundary.
 
     The inner point ``center`` has shape (dim,), the directions, within the affine hull,
     and the result have shape (..., dim).
@@ -263,7 +268,7 @@ def reach(domain: Domain, center: Array, directions: Array) -> Array:
 
 
 def plane_curve(domain: Domain, dim: int) -> Array:
-    """Boundary of a domain of affine dimension 2: a closed curve (point, dim)."""
+    """Return the boundary of a domain of dimension 2 as a closed curve (point, dim)."""
     angles = np.linspace(0.0, 2.0 * np.pi, NUM_ANGLES)
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     plane = np.eye(2) if dim == 2 else HULL
@@ -271,13 +276,16 @@ def plane_curve(domain: Domain, dim: int) -> Array:
 
 
 def space_curves(domain: Domain) -> list[Array]:
-    """Edges of a box, else meridians and parallels of the boundary, in dimension 3."""
+    """Return curves on the boundary of a domain of dimension 3.
+
+    They are the edges of a box, and meridians and parallels otherwise.
+    """
     if domain.name == "box" and domain.is_bounded:
         return _edges(domain.body(3))
     center = domain.interior_point(3)
     turn = np.linspace(0.0, 2.0 * np.pi, NUM_ANGLES)
     curves = []
-    # Lines on the surface of a body in three dimensions.
+    # Twelve meridians and seven parallels.
     for longitude in np.linspace(0.0, np.pi, 13)[:-1]:
         plane = [np.cos(longitude), np.sin(longitude)]
         curves.append(np.stack([*np.outer(plane, np.sin(turn)), np.cos(turn)], axis=1))
@@ -289,7 +297,7 @@ def space_curves(domain: Domain) -> list[Array]:
 
 
 def _edges(body: Any) -> list[Array]:
-    """Draw the twelve edges of a box, in enough points to be cut off by a view."""
+    """Return the twelve edges of a box, as many points that a view may cut off."""
     sides, along = np.stack([body.lower, body.upper]), np.linspace(0.0, 1.0, NUM_ANGLES)
     edges = []
     for axis in range(3):
@@ -308,20 +316,20 @@ def plot_rank(
     """Draw how evenly each chain's ranks are spread among those of all chains.
 
     Curves are differences between the distribution of a chain's ranks and the uniform
-    one (arXiv:2103.10522). Draws are thinned by their correlation time; then the curve
+    one (arXiv:2103.10522). Draws are thinned by their correlation time. Then the curve
     of a chain that agrees stays inside the gray band with probability 0.99.
 
     Parameters
     ----------
     draws : DataTree
-        What `sample` returned.
+        Result of `sample`.
     coefficients : sequence of str, optional
-        Names; by default all, or the 12 of smallest effective size.
+        Names. By default all, or the 12 of smallest effective size.
 
     Returns
     -------
     arviz_plots.PlotCollection
-        One panel per coefficient; ``.savefig(path)`` writes it.
+        One panel per coefficient. ``.savefig(path)`` writes it.
 
     Raises
     ------
@@ -389,8 +397,8 @@ def plot_ess_evolution(
 ) -> PlotCollection:
     """Draw bulk and tail effective sizes of growing parts of the chains.
 
-    They grow in proportion to the draws if chains mix; a curve that bends says that
-    longer chains found what shorter ones had missed.
+    They grow in proportion to the draws if chains mix. If a curve bends, longer chains
+    were in regions where shorter ones had not been.
 
     Parameters
     ----------
@@ -418,7 +426,10 @@ def _plot_by_arviz(
     chains_of: str = "",
     **options: Any,
 ) -> PlotCollection:
-    """Call arviz-plots with panels that fit, chains told apart without color."""
+    """Call arviz-plots, with panels of equal size and line styles for the chains.
+
+    ``chains_of`` is the name of the visual element that has one line for each chain.
+    """
     chains = read(draws)
     names = _choose_names(chains, coefficients)
     if name == "plot_rank":
@@ -455,7 +466,7 @@ def _plot_by_arviz(
 
 
 def _explain(plot: PlotCollection, columns: int) -> None:
-    """Say which line is which: arviz-plots has no legend for them."""
+    """Add a legend of the two effective sizes, which arviz-plots does not have."""
     from matplotlib.lines import Line2D
 
     figure = plot.viz["figure"].item()
@@ -468,7 +479,7 @@ def _explain(plot: PlotCollection, columns: int) -> None:
 
 
 def _labeller() -> BaseLabeller:
-    """Panels are named as coefficients are in plots of draws."""
+    """Return a labeller that names panels as `plot_draws` names axes."""
     from arviz_base.labels import BaseLabeller
 
     class Labeller(BaseLabeller):
@@ -484,14 +495,14 @@ def _labeller() -> BaseLabeller:
 def _thin(draws: DataTree, theta: Array) -> DataTree:
     """Keep one draw per correlation time, so that ranks are nearly independent."""
     time = float(np.max(correlation_times(theta)))
-    # Ranks of fewer draws in a chain would show little.
+    # At least 50 draws of a chain are kept, as ranks of fewer would show little.
     longest = theta.shape[1] // 50
     stride = max(1, min(math.ceil(time), longest) if math.isfinite(time) else 1)
     return draws.isel(draw=slice(None, None, stride), missing_dims="ignore")
 
 
 def _choose_names(chains: ChainDraws, coefficients: Sequence[str] | None) -> list[str]:
-    """Names to show, in the order of the coefficients."""
+    """Return the names to show, in the order of the coefficients."""
     if coefficients is not None:
         return chosen(coefficients, chains.names)
     if len(chains.names) <= MAX_PANELS:

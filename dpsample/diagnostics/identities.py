@@ -100,7 +100,7 @@ class Expectations:
         return not self.findings
 
     def __repr__(self) -> str:
-        """z-scores, the verdict, and what could have been seen."""
+        """Return z-scores, the verdict, and what could have been seen."""
         lines = [f"{self.title}: mean (expected) z-score, effective draws"]
         findings, is_known = self.findings, ~np.isnan(self.z_scores)
         for i, name in enumerate(self.names):

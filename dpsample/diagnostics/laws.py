@@ -1,12 +1,14 @@
-r"""Exact laws of targets, independent draws of them, and distances to samples.
+r"""Exact distributions of targets, independent draws of them, distances to samples.
 
-Closed forms where the energy is quadratic (a Gaussian on the whole space or a box),
-quadrature in dimension 1 and 2, independent exact draws up to dimension 3 and for
-Gaussians in balls; else independent ends of proximal chains with a proved error.
+A *reference* is what draws are compared with. It is the first of these that is
+possible: a closed form for a quadratic energy (a Gaussian on the whole space or a box),
+quadrature in dimension 1 and 2, independent exact draws in dimension up to 3 and for
+Gaussians in balls, or independent ends of proximal chains with a proved error. A *view*
+is a function of points whose distribution is compared, a coordinate or the energy.
 
-**Distances** of a sample, with limits that rest on bounds for any number of independent
-points: Massart's constant in the inequality of Dvoretzky, Kiefer and Wolfowitz, and
-McDiarmid's inequality.
+**Distances** of a sample have limits that hold for any number of independent points.
+They rest on Massart's constant in the inequality of Dvoretzky, Kiefer and Wolfowitz
+(DKW), and on McDiarmid's inequality.
 """
 
 from __future__ import annotations
@@ -38,13 +40,17 @@ from dpsample.targets.reduced import has_equalities
 if TYPE_CHECKING:
     from xarray import DataTree
 
-# Draws between two that count as independent, in integrated autocorrelation times.
+# Distance of draws in a chain that count as independent, in integrated autocorrelation
+# times.
 SPACING = 2.0
-# Probability with which the discrepancy that could be seen is seen.
+# Probability with which a test sees the smallest discrepancy that it reports.
 POWER = 0.9
+# Panels of the fine grid of the quadrature in each dimension. The coarse one has half.
 NUM_PANELS = 24
-# Standard deviations from a box beyond which moments are rounding errors.
+# If the mean of a Gaussian is more standard deviations than this outside a box, the
+# moments that SciPy computes are rounding errors.
 FAR = 30.0
+# References that are samples.
 DRAWN = ("exact draws", "proximal")
 REFERENCES = ("auto", "closed form", "quadrature", "exact draws", "proximal")
 
@@ -78,7 +84,10 @@ def replicates(
     seed: Seed,
     threads: int | None,
 ) -> tuple[Array, str]:
-    """Independent ends of chains as `sample` starts them, and words for them."""
+    """Return independent ends of chains as `sample` starts them, and a description.
+
+    ``num_draws`` is the length of each chain, by default one more than its warm-up.
+    """
     tuning, *rest = streams(seed, count + 1)
     prepared = sampler.prepare(target, tuning)
     steps = prepared.num_warmup + 1 if num_draws is None else num_draws
@@ -87,10 +96,10 @@ def replicates(
 
 
 def independent(draws: DataTree | Array) -> tuple[Array, str]:
-    """Points that may count as independent, and words for how they were found.
+    """Return points that may count as independent, and a description of them.
 
     An array is taken as it is. Chains are thinned to one draw in two integrated
-    autocorrelation times, those of the slowest coordinate or square.
+    autocorrelation times of the slowest coordinate or square.
     """
     theta, is_independent = chains_of(draws)
     points = theta.reshape(-1, theta.shape[2])
@@ -109,7 +118,10 @@ def independent(draws: DataTree | Array) -> tuple[Array, str]:
 
 
 def smallest_ess(theta: Array) -> float:
-    """Smallest effective sample size of a coordinate or its square."""
+    """Return the smallest effective sample size of a coordinate or its square.
+
+    It is 0 if one of them is constant. ``theta`` has the shape (chain, draw, dim).
+    """
     squares = (theta - theta.mean(axis=(0, 1))) ** 2
     functions = np.concatenate((theta, squares), axis=2)
     if (np.ptp(functions, axis=(0, 1)) == 0.0).any():
@@ -118,14 +130,17 @@ def smallest_ess(theta: Array) -> float:
 
 
 def effective_size(values: Array) -> float:
-    """Effective sample size for the mean of values (chain, draw); NaN if constant."""
+    """Return the effective sample size for the mean of values (chain, draw).
+
+    It is NaN if they are constant.
+    """
     if np.ptp(values) == 0.0:
         return float("nan")
     return float(plain_sizes(values[:, :, None])[0])
 
 
 def chains_of(draws: DataTree | Array) -> tuple[Array, bool]:
-    """Draws (chain, draw, dim), and whether they count as independent."""
+    """Return draws (chain, draw, dim), and whether they count as independent."""
     if not isinstance(draws, np.ndarray):
         return read(draws).theta, draws.attrs.get("exactness") == "iid"
     if draws.size == 0:
@@ -137,12 +152,15 @@ def chains_of(draws: DataTree | Array) -> tuple[Array, bool]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Grid:
-    """Points with probabilities, and those of a grid with half as many panels."""
+    """Points with probabilities, and those of a grid with half as many panels.
+
+    The difference of results of both is an estimate of the error of the fine one.
+    """
 
     points: Array  # (num_points, dim)
     weights: Array  # (num_points,)
-    coarse: tuple[Array, Array]
-    whiten: Array  # (1 or 2, dim)
+    coarse: tuple[Array, Array]  # points and weights of the coarse grid
+    whiten: Array  # (1 or 2, dim): to coordinates of about unit variance
 
     def mean(self, function: View) -> Array:
         """Return the expectation of a function of points."""
@@ -150,7 +168,7 @@ class Grid:
 
 
 def grid(target: Gibbs) -> Grid:
-    """Quadrature of a target whose domain has dimension 1 or 2."""
+    """Return the grid of a target whose domain has dimension 1 or 2."""
     origin, factor = quadrature.mean_and_factor([target])
     fine, coarse = (
         quadrature.discretize([target], origin, factor, num_panels=panels)
@@ -165,7 +183,7 @@ def grid(target: Gibbs) -> Grid:
 
 
 def step_function(values: Array, weights: Array) -> Callable[[Array], Array]:
-    """Distribution function of weighted points, linear between them."""
+    """Return the distribution function of weighted points, linear between them."""
     order = np.argsort(values)
     heights = np.cumsum(weights[order])
     # Half of a point's weight lies on either side of it.
@@ -178,9 +196,9 @@ class ClosedForm:
 
     mean: Array  # (dim,), of each coordinate
     variance: Array  # (dim,)
-    coordinates: list[Any]  # frozen laws of scipy, one per coordinate
-    excess: Any  # law of V - min V: Gamma(dim / 2) on the whole space, else None
-    lowest: float  # min V
+    coordinates: list[Any]  # frozen distributions of scipy, one per coordinate
+    excess: Any  # distribution of V - min V, known on the whole space: Gamma(dim / 2)
+    lowest: float  # min V, NaN if ``excess`` is None
 
 
 def closed_form(target: Gibbs) -> ClosedForm | None:
@@ -214,7 +232,10 @@ def closed_form(target: Gibbs) -> ClosedForm | None:
 
 
 def choose(target: Gibbs, reference: str) -> str:
-    """Name of the reference that is used, after a look at what is possible."""
+    """Return the name of the reference: the one that was passed, or the first possible.
+
+    Raise if the target has none, or does not have the one that was passed.
+    """
     check.one_of(REFERENCES, reference=reference)
     rank = target.domain.affine_dim(target.dim)
     can: dict[str, Callable[[], bool]] = {
@@ -251,18 +272,18 @@ def drawer(
 
 
 def names(target: Gibbs) -> tuple[str, ...]:
-    """Names of the coordinates."""
+    """Return the names of the coordinates."""
     return tuple(f"theta[{name}]" for name in target.feature_names)
 
 
 def views(target: Gibbs) -> dict[str, View]:
-    """Functions of points whose laws are compared: all coordinates and the energy."""
+    """Return all views by name: the coordinates and the energy."""
     coordinates = {name: coordinate(j) for j, name in enumerate(names(target))}
     return coordinates | {"energy": lambda points: energies(target, points)}
 
 
 def coordinate(j: int) -> View:
-    """View of one coordinate."""
+    """Return the view of one coordinate."""
     return lambda points: points[:, j]
 
 
@@ -275,14 +296,17 @@ class Interval(NamedTuple):
 
 
 def kolmogorov(values: Array, cdf: Callable[[Array], Array]) -> float:
-    """Largest difference between the sample's distribution function and another."""
+    """Return the largest difference of the sample's distribution function and another.
+
+    That of the sample jumps at each value, so both sides of every jump are compared.
+    """
     ordered, size = np.sort(values), len(values)
     level, ranks = cdf(ordered), np.arange(size + 1) / size
     return float(max((ranks[1:] - level).max(), (level - ranks[:-1]).max(), 0.0))
 
 
 def two_sample_kolmogorov(first: Array, second: Array) -> float:
-    """Largest difference between the distribution functions of two samples."""
+    """Return the largest difference of the distribution functions of two samples."""
     a, b = np.sort(first), np.sort(second)
     pooled = np.concatenate((a, b))
     gap = np.searchsorted(a, pooled, "right") / len(a)
@@ -290,11 +314,12 @@ def two_sample_kolmogorov(first: Array, second: Array) -> float:
 
 
 def p_value(distance: float, size: int, other: int | None = None) -> float:
-    """Bound of the probability of a distance that large if the laws are equal.
+    """Return a bound of the probability of so large a distance between equal laws.
 
-    Against an exact law 2 exp(-2 size distance^2). Between samples each distribution
-    function is off by its share of the distance, the shares as the square roots of the
-    inverse sizes.
+    Against an exact distribution it is 2 exp(-2 size distance^2), by DKW. Between two
+    samples one of the two distribution functions is off by at least its share of the
+    distance, where shares are as the square roots of the inverse sizes. This makes both
+    terms equal.
     """
     if other is None:
         return min(1.0, 2.0 * math.exp(-2.0 * size * distance**2))
@@ -303,7 +328,7 @@ def p_value(distance: float, size: int, other: int | None = None) -> float:
 
 
 def threshold(level: float, size: int, other: int | None = None) -> float:
-    """Distance whose `p_value` is the level."""
+    """Return the distance whose `p_value` is the level."""
     if other is None:
         return math.sqrt(math.log(2.0 / level) / (2.0 * size))
     scale = 1.0 / math.sqrt(size) + 1.0 / math.sqrt(other)
@@ -311,13 +336,13 @@ def threshold(level: float, size: int, other: int | None = None) -> float:
 
 
 def cells(points: Array, weights: Array, size: int) -> Callable[[Array], Ints]:
-    """Partition of the line or plane into cells of about equal probability.
+    """Return a function that maps points to numbers of cells of a partition.
 
-    Returns the function that maps points to numbers of cells; there are as many as a
-    sample of the given size can fill.
+    The line or plane is cut into cells of about equal probability, as many as a sample
+    of the given size can fill. In the plane, strips in the first coordinate are cut in
+    the second one.
     """
-    # Total variation is estimated on a partition with so many points per cell on
-    # average.
+    # There are 25 points of the sample in a cell on average, and at most 64 cells.
     number = int(np.clip(size // 25, 2, 64))
     if points.shape[1] == 1:
         cuts = quantiles(points[:, 0], weights, number)
@@ -340,7 +365,10 @@ def cells(points: Array, weights: Array, size: int) -> Callable[[Array], Ints]:
 
 
 def quantiles(values: Array, weights: Array, number: int) -> Array:
-    """Cuts of weighted values into a number of parts of about equal weight."""
+    """Return the cuts of weighted values into parts of about equal weight.
+
+    There are ``number`` parts, and one cut less.
+    """
     order = np.argsort(values)
     heights = np.cumsum(weights[order]) / weights.sum()
     at = np.searchsorted(heights, np.arange(1, number) / number)
@@ -348,12 +376,13 @@ def quantiles(values: Array, weights: Array, number: int) -> Array:
 
 
 def total_variation(counts: Array, probabilities: Array, error: float) -> Interval:
-    r"""Total variation on a partition, with limits of the given error each.
+    r"""Return the total variation on a partition, with limits of the given error each.
 
-    The estimate :math:`\frac12 \sum |\hat p_i - q_i|` is within sqrt(log(1 / error) /
-    2n) of its mean, which is at least the distance on the partition and exceeds it by
-    at most :math:`\frac12 \sum \sqrt{p_i (1 - p_i) / n} \le \frac12 \sqrt{(K - 1)/n}`.
-    The lower limit holds for the total variation itself.
+    For n points in K cells the estimate :math:`\frac12 \sum |\hat p_i - q_i|` is within
+    sqrt(log(1 / error) / 2n) of its mean, by McDiarmid's inequality. The mean is at
+    least the distance on the partition, and exceeds it by at most :math:`\frac12 \sum
+    \sqrt{p_i (1 - p_i) / n} \le \frac12 \sqrt{(K - 1)/n}`. The lower limit also holds
+    for the total variation itself, which is not less than that on a partition.
     """
     size = float(counts.sum())
     estimate = 0.5 * float(np.abs(counts / size - probabilities).sum())
@@ -369,10 +398,11 @@ def total_variation(counts: Array, probabilities: Array, error: float) -> Interv
 def wasserstein(
     values: Array, points: Array, weights: Array, *, width: float, error: float
 ) -> Interval:
-    """Wasserstein-1 distance of one coordinate, with limits of the given error.
+    """Return the Wasserstein-1 distance of one coordinate, with limits of an error.
 
-    The integral of the difference of distribution functions: a DKW band of half-width b
-    moves it by at most b times the width of the domain, if that is finite.
+    It is the integral of the absolute difference of distribution functions. A DKW band
+    of half-width b moves it by at most b times the ``width`` of the domain in this
+    coordinate, so limits are finite if the width is.
     """
     from scipy.stats import wasserstein_distance
 

@@ -40,6 +40,7 @@ from dpsample.targets.reduced import has_equalities
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# Reminder in pictures and texts of what the bounds are.
 WORDS = "statistical, for this data set, not a privacy proof"
 
 
@@ -121,7 +122,7 @@ class MixingBound:
         return ax
 
     def __repr__(self) -> str:
-        """One line per number of steps, and what the numbers mean."""
+        """Return one line per number of steps, and the meaning of the numbers."""
         curve, count = self.curve, self.curve.replicates
         owner = "" if self.proved is None else f"; proved: {self.proved_for}"
         lines = [
@@ -172,33 +173,32 @@ def tv_bound(
         The target.
     sampler : Sampler or Prepared
         One that has a coupling: RandomWalk(p=2), MALA, PreconditionedCrankNicolson,
-        LaplaceIndependence, TiltedGibbs or Proximal; or what its ``prepare`` returned.
+        LaplaceIndependence, TiltedGibbs or Proximal. Or the result of its ``prepare``.
     lag : int, optional
-        Steps by which one chain of a pair is ahead; by default the 0.9-quantile of tau
+        Steps by which one chain of a pair is ahead. By default the 0.9-quantile of tau
         - lag in pilot runs on a stream of their own.
     replicates : int
         Independent pairs of chains, at least 2.
     steps : array of int, optional
-        Numbers of steps, chosen before the times are seen; by default from 0 to three
+        Numbers of steps, chosen before the times are seen. By default from 0 to three
         lags.
     confidence : float
         Level of the upper limits, at each number of steps separately.
     seed : int or SeedSequence, optional
-        Gives the same curve for any number of threads; None for fresh entropy.
+        A seed gives the same curve for any number of threads. None is for new entropy.
     max_steps : int
         Steps after the lag within which every pair has to meet.
     init : array of shape (dim,), optional
-        Where both chains start; by default each at a random point, as in `sample`.
+        Start of both chains. By default each starts at a random point, as in `sample`.
     threads : int, optional
-        Number of threads; by default the number of processors.
+        Number of threads. By default the number of processors.
     progress : bool
         Show the seconds so far in a terminal or notebook, until the end.
 
     Returns
     -------
     MixingBound
-        Estimates with limits, beside the proved curve of the proximal sampler, and
-        ``plot``.
+        Estimates with limits, the proved curve of the proximal sampler, and ``plot``.
 
     Raises
     ------
@@ -208,9 +208,10 @@ def tv_bound(
 
     Notes
     -----
-    **Guarantee.** That of `MeetingTimes.tv_curve`: a limit is above the total variation
-    between the laws after t and after ``horizon`` steps with the stated probability,
-    whatever the law of tau. Statistical, for this data set, not a privacy proof.
+    **Guarantee.** As for `MeetingTimes.tv_curve`, a limit is above the total variation
+    between the distributions after t and after ``horizon`` steps with the stated
+    probability, whatever the distribution of tau. Statistical, for this data set, not a
+    privacy proof.
 
     Examples
     --------
@@ -222,7 +223,7 @@ def tv_bound(
     >>> bool((bound.upper >= np.minimum(1.0, bound.estimate)).all())
     True
     """
-    del progress  # `with_line` has seen to it
+    del progress  # `with_line` shows the line
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.integer(1, max_steps=max_steps)
     check.open_interval(0.0, 1.0, confidence=confidence)
@@ -322,6 +323,7 @@ def _proved_curve(
 
 
 def _curve(prepared: PreparedProximal, bound: float, steps: Ints) -> Array:
+    """Return the proved bounds of total variation for a bound of the start."""
     step = prepared.trial.step
     # The theorem begins with the first step, and total variation is at most 1.
     values = [

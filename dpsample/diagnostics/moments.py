@@ -44,7 +44,7 @@ class MomentCheck:
     z_scores : tuple of array
         (estimate - exact) / standard error; NaN where the exact value is not known.
     limit : float
-        z-score beyond which an estimate is refused.
+        Critical z-score, beyond which an estimate is rejected.
     false_alarm : float
         Probability that a correct coupling fails, all estimates together.
     """
@@ -130,17 +130,17 @@ def unbiased_moments(
     sampler : Sampler or Prepared
         One that has a coupling, as in `tv_bound`.
     moments : sequence of {"theta", "theta_squared"} or callable
-        Functions; a callable maps draws of shape (count, dim) to an array whose first
+        Functions. A callable maps draws of shape (count, dim) to an array whose first
         axis is ``count``.
     lag, burn_in, num_draws : int, optional
-        As of `diagnostics.couplings.unbiased_moments`; by default the lag is that of
-        `tv_bound`, the burn-in one lag, and five lags are averaged.
+        As in `diagnostics.couplings.unbiased_moments`. By default the lag is that of
+        `tv_bound`, the burn-in is one lag, and the draws of five lags are averaged.
     replicates : int
         Independent pairs of chains.
     false_alarm : float
         Probability that correct kernels fail, all comparisons together.
     seed : int or SeedSequence, optional
-        Gives the same estimates for any number of threads.
+        A seed gives the same estimates for any number of threads.
     max_steps, init, threads
         As in `tv_bound`.
     progress : bool
@@ -174,7 +174,7 @@ def unbiased_moments(
     >>> moments.ok, [value.round(12).tolist() for value in moments.exact]
     (True, [[2.5], [7.25]])
     """
-    del progress  # the decorator uses it
+    del progress  # `with_line` shows the line
     from scipy.stats import t
 
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")

@@ -1,4 +1,9 @@
-"""Comparison of draws with the exact law of their target, with an error budget."""
+"""Comparison of draws with the exact distribution of their target.
+
+Each *view*, a coordinate or the energy, has one test. It compares the distribution
+functions of the draws and of a reference (`laws`) by their largest difference, the
+Kolmogorov distance. All tests share one probability of a false alarm.
+"""
 
 from __future__ import annotations
 
@@ -30,29 +35,32 @@ Tests = dict[str, tuple[float, float]]  # distance and p-value of each view
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
-    """Tests of a sample against the exact law, one per coordinate and of the energy.
+    """Tests of a sample against the exact distribution.
+
+    There is one for each coordinate and one for the energy.
 
     Attributes
     ----------
     subject, reference : str
-        What was compared with what.
+        Descriptions of the sample and of the reference.
     size : int
         Number of points.
     views : tuple of str
-        What was tested: all coordinates, and the energy V.
+        Names of what was tested: all coordinates, and the energy V.
     distances, p_values : array of shape (num_views,)
-        Kolmogorov distances and bounds of the probability of such a distance if the
-        laws are equal.
+        Kolmogorov distances, and bounds of the probability of such a distance if the
+        distributions are equal.
     threshold : float
-        Distance from which a view is refused.
+        Distance from which a view is rejected.
     false_alarm : float
         Bound of the probability that exact draws fail, all views together.
     detectable : float
-        Kolmogorov distance of laws that is seen with probability at least `POWER`.
+        Kolmogorov distance of distributions that is seen with probability at least
+        `POWER`.
     total_variation : Interval or None
-        On a partition of the body; in dimension 1 and 2.
+        Total variation on a partition of the domain, in dimension 1 and 2.
     wasserstein : dict of str to Interval
-        Wasserstein-1 distance of each coordinate; in dimension 1 and 2.
+        Wasserstein-1 distance of each coordinate, in dimension 1 and 2.
     """
 
     subject: str
@@ -80,7 +88,7 @@ class Comparison:
         return tuple(name for name, p in differ if p <= level)
 
     def __repr__(self) -> str:
-        """Distances, the verdict, and what could have been seen."""
+        """Return the distances, the verdict, and what could have been seen."""
         lines = [f"{self.subject}", f"against {self.reference}"]
         rows = zip(self.views, self.distances, self.p_values, strict=True)
         for name, distance, p in rows:
@@ -111,7 +119,7 @@ class Comparison:
 
 
 def shift(distance: float) -> float:
-    """Shift of a normal law, in standard deviations, with that distance."""
+    """Return the shift of a normal distribution, in sds, that has this distance."""
     from scipy.stats import norm
 
     return float(2.0 * norm.ppf(0.5 + 0.5 * min(distance, 1.0)))
@@ -130,29 +138,29 @@ def compare(
     threads: int | None = None,
     progress: bool = True,
 ) -> Comparison:
-    """Compare draws, or a sampler, with the exact law of the target.
+    """Compare draws, or a sampler, with the exact distribution of the target.
 
     Parameters
     ----------
     draws : Sampler, DataTree or array of shape (num_points, dim)
-        A sampler is run in independent chains, of which the last draws are tested: the
-        only case in which the error budget is exact without a further assumption. Draws
-        of `sample` are thinned until they are nearly independent, by their effective
-        sizes. An array is taken as independent points.
+        A sampler is run in independent chains, of which the last draws are tested. This
+        is the only case in which the probability of a false alarm needs no further
+        assumption. Draws of `sample` are thinned until they are nearly independent, by
+        their effective sizes. An array is taken as independent points.
     target : Gibbs
         The target.
     reference : {"auto", "closed form", "quadrature", "exact draws", "proximal"}
-        The exact law; by default the first that is possible. "proximal" draws have a
-        proved error, which the p-values include.
+        The exact distribution, by default the first one that is possible. "proximal"
+        draws have a proved error, which the p-values include.
     num_replicates, num_draws : int
-        For a sampler: independent chains, and draws of each; by default one more than
-        its usual warm-up.
+        Number of independent chains of a sampler, and of draws of each. The default of
+        the latter is one more than its usual warm-up.
     false_alarm : float
         Bound of the probability that a correct sampler fails, all views together.
     seed : int or SeedSequence, optional
         Seed of the chains and of the reference.
     threads : int, optional
-        Number of threads; by default the number of processors.
+        Number of threads. By default the number of processors.
     progress : bool
         Show the seconds so far in a terminal or notebook, until the end.
 
@@ -170,8 +178,9 @@ def compare(
     Notes
     -----
     **Guarantee.** For independent points from the target, `Comparison.ok` is false with
-    probability at most ``false_alarm``, for any number of points: p-values are DKW
-    bounds. Against quadrature they allow for the change between two grids.
+    probability at most ``false_alarm``, for any number of points, because p-values are
+    bounds by the inequality of Dvoretzky, Kiefer and Wolfowitz. Against quadrature they
+    allow for the change between two grids.
 
     Examples
     --------
@@ -186,7 +195,7 @@ def compare(
     >>> dps.diagnostics.compare(draws, target).findings
     ('theta[0]', 'energy')
     """
-    del progress  # `with_line` has seen to it
+    del progress  # `with_line` shows the line
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.open_interval(0.0, 1.0, false_alarm=false_alarm)
     check.normal(false_alarm=false_alarm)  # it is divided among the views
@@ -238,7 +247,11 @@ def compare(
 
 
 def _against_closed_form(target: Gibbs, points: Array, grid: laws.Grid | None) -> Tests:
-    """One-sample tests; the energy's law is known on the whole space, or by a grid."""
+    """Return one-sample tests against a closed form.
+
+    The energy is tested only if its distribution is known, on the whole space or by a
+    grid.
+    """
     form = laws.closed_form(target)
     assert form is not None
     tests = {}
@@ -253,7 +266,7 @@ def _against_closed_form(target: Gibbs, points: Array, grid: laws.Grid | None) -
 
 
 def _against_grid(target: Gibbs, points: Array, grid: laws.Grid) -> Tests:
-    """One-sample tests that allow for the change between two grids."""
+    """Return one-sample tests that allow for the change between two grids."""
     tests = {}
     for name, view in laws.views(target).items():
         values = view(points)
@@ -267,7 +280,7 @@ def _against_grid(target: Gibbs, points: Array, grid: laws.Grid) -> Tests:
 
 
 def _against_draws(target: Gibbs, points: Array, drawn: Array, error: float) -> Tests:
-    """Two-sample tests; the error of the reference is added to the p-values."""
+    """Return two-sample tests. The error of the reference is added to the p-values."""
     tests = {}
     for name, view in laws.views(target).items():
         distance = laws.two_sample_kolmogorov(view(points), view(drawn))
@@ -279,12 +292,13 @@ def _against_draws(target: Gibbs, points: Array, drawn: Array, error: float) -> 
 def _one_sample(
     values: Array, cdf: Callable[[Array], Array], error: float = 0.0
 ) -> tuple[float, float]:
+    """Return distance and p-value, for a distribution function with an ``error``."""
     distance = laws.kolmogorov(values, cdf)
     return distance, laws.p_value(max(0.0, distance - error), len(values))
 
 
 def _variation(points: Array, grid: laws.Grid) -> Interval:
-    """Total variation on cells of about equal probability."""
+    """Return the total variation on cells of about equal probability."""
     nodes = grid.points @ grid.whiten.T
     cell_of = laws.cells(nodes, grid.weights, len(points))
     of_nodes, of_points = cell_of(nodes), cell_of(points @ grid.whiten.T)
@@ -297,7 +311,7 @@ def _variation(points: Array, grid: laws.Grid) -> Interval:
 
 
 def _transport(target: Gibbs, points: Array, grid: laws.Grid) -> dict[str, Interval]:
-    """Wasserstein distance of each coordinate."""
+    """Return the Wasserstein distance of each coordinate."""
     widths = np.full(target.dim, np.inf)
     if target.domain.is_bounded:
         eye, support = np.eye(target.dim), target.domain.support

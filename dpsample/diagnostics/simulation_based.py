@@ -1,8 +1,9 @@
 """Simulation-based calibration: rank tests of a whole posterior computation.
 
-For theta from the prior e^{-k mu r} and labels from the likelihood e^{-k F} given
-theta, theta is one more draw from the posterior: its rank among independent draws is
-uniform (arXiv:1804.06788). The likelihood must be normalized: logistic loss, k = n.
+Let theta be drawn from the prior e^{-k mu r}, and labels from the likelihood e^{-k F}
+given theta. Then theta is one more draw from the posterior of these labels, so its rank
+among independent posterior draws is uniform (arXiv:1804.06788). The likelihood must be
+normalized. This is so for the logistic loss and k = n, the number of records.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from dpsample.targets.gibbs_target import energies
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# Length of the chain that shows which draws are nearly independent.
 PILOT_DRAWS = 2000
 
 
@@ -66,7 +68,7 @@ class Calibration:
 
     @property
     def detectable(self) -> float:
-        """Relative error of bins' shares that a test sees with probability `POWER`."""
+        """Relative error of the bins' shares that a test sees with power `POWER`."""
         number = len(bin_edges(len(self.ranks), self.num_draws)) - 1
         level = self.false_alarm / len(self.names)
         return smallest_effect(number, len(self.ranks), level)
@@ -112,7 +114,7 @@ class Calibration:
         return ax
 
     def __repr__(self) -> str:
-        """p-values, the verdict, and what it is about."""
+        """Return the p-values, the verdict, and what it is about."""
         size, findings = len(self.ranks), self.findings
         lines = [
             f"ranks of {size} parameters among {self.num_draws} draws of {self.sampler}"
@@ -153,23 +155,23 @@ def simulation_based_calibration(
     Parameters
     ----------
     target : Gibbs
-        Logistic loss with k = n, and mu > 0 or a bounded domain: its features, domain
-        and regularizer are used, its labels are simulated anew for each replicate.
+        Logistic loss with k = n, and mu > 0 or a bounded domain. Its features, domain
+        and regularizer are used, and new labels are simulated for each replicate.
     sampler : Sampler
         Draws from each posterior, started and warmed up as by `sample`.
     num_replicates : int
         Simulated data sets.
     num_draws : int
-        Posterior draws that each parameter is ranked among.
+        Number of posterior draws among which each parameter is ranked.
     spacing : int, optional
-        Steps from one of these to the next; by default what makes draws nearly
+        Steps from one of these to the next. By default so many that draws are nearly
         independent in a pilot run on the target itself.
     false_alarm : float
         Probability that a correct computation fails, all names together.
     seed : int or SeedSequence, optional
-        Gives the same ranks for any number of threads.
+        A seed gives the same ranks for any number of threads.
     threads : int, optional
-        Number of threads; by default the number of processors.
+        Number of threads. By default the number of processors.
     progress : bool
         Show the seconds so far in a terminal or notebook, until the end.
 
@@ -186,9 +188,10 @@ def simulation_based_calibration(
 
     Notes
     -----
-    **Guarantee.** For independent posterior draws each rank is exactly uniform; the
-    prior is drawn exactly or within 1e-6 in total variation. The level is approximate:
-    draws of a chain are nearly independent, and the chi-square law is a limit.
+    **Guarantee.** For independent posterior draws each rank is exactly uniform. The
+    prior is drawn exactly or within 1e-6 in total variation. The level is approximate,
+    because draws of a chain are only nearly independent, and the chi-square
+    distribution is a limit.
 
     Examples
     --------
@@ -203,7 +206,7 @@ def simulation_based_calibration(
     >>> report.ok, report.ranks.shape
     (True, (100, 3))
     """
-    del progress  # `with_line` has seen to it
+    del progress  # `with_line` shows the line
     _check_arguments(target, sampler)
     check.integer(2, num_replicates=num_replicates)
     check.integer(1, num_draws=num_draws)
@@ -232,6 +235,7 @@ def simulation_based_calibration(
 
 
 def _check_arguments(target: Gibbs, sampler: Sampler) -> None:
+    """Raise unless the likelihood of the target is normalized."""
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.instance(Sampler, sampler=sampler, remedy="Use dps.samplers.MALA(), say.")
     problem = target.problem
@@ -247,7 +251,10 @@ def _check_arguments(target: Gibbs, sampler: Sampler) -> None:
 def prior(
     target: Gibbs, count: int, rng: np.random.Generator
 ) -> Callable[[np.random.Generator], Array]:
-    """Draws from e^{-k mu r} on the domain, exact or of proved error for ``count``."""
+    """Return a function that draws from the prior e^{-k mu r} on the domain.
+
+    Draws are exact, or have a proved error for ``count`` of them together.
+    """
     problem = target.problem
     flat = Problem(
         np.zeros((1, target.dim)),
@@ -264,10 +271,10 @@ def prior(
 
 
 def redraw_labels(target: Gibbs, theta: Array, rng: np.random.Generator) -> Gibbs:
-    """Return the target of new labels with P(y) = 1 / (1 + e^(-y u)) given theta."""
+    """Return the target of new labels with P(y) = 1 / (1 + e^(-y u)) at margin u."""
     data = target.problem.data
     margins = as_rows(data) @ theta + (data.offset if data.offset.size else 0.0)
-    # The difference of two Gumbel variables is logistic.
+    # P(noise < u) = 1 / (1 + e^-u) for logistic noise.
     noise = rng.logistic(size=len(margins))
     problem = copy.copy(target.problem)
     labels = np.where(noise < margins, 1.0, -1.0)
@@ -301,7 +308,10 @@ def _spacing(target: Gibbs, sampler: Sampler, rng: np.random.Generator) -> int:
 
 
 def _ranks(target: Gibbs, theta: Array, draws: Array, rng: np.random.Generator) -> Ints:
-    """Return the rank of each coordinate and of the energy. Ties break by chance."""
+    """Return the rank of each coordinate and of the energy.
+
+    The parameter's place among draws that are equal to it is random.
+    """
     points = np.vstack([theta, draws])
     values = np.column_stack([points, energies(target, points)])
     below = (values[1:] < values[0]).sum(axis=0)
@@ -310,7 +320,7 @@ def _ranks(target: Gibbs, theta: Array, draws: Array, rng: np.random.Generator) 
 
 
 def uniformity(ranks: Ints, num_draws: int) -> float:
-    """Chi-square p-value of ranks in 0, ..., num_draws.
+    """Return the chi-square p-value of ranks in 0, ..., num_draws.
 
     There are as many bins as the expected counts allow, with the same number of ranks
     each if that is possible.
@@ -326,14 +336,19 @@ def uniformity(ranks: Ints, num_draws: int) -> float:
 def bin_edges(size: int, num_draws: int) -> Ints:
     """Return the first ranks of the bins, and one more than the last rank."""
     number = num_draws + 1
-    # Expected ranks in a bin of the chi-square test.
+    # A bin of the chi-square test has ten expected ranks or more. The largest number of
+    # bins is used for which all have the same width, if there is one.
     max_bins = max(2, min(number, size // 10))
     bins = next((b for b in range(max_bins, 1, -1) if number % b == 0), max_bins)
     return np.linspace(0, number, bins + 1).astype(np.int64)
 
 
 def smallest_effect(bins: int, size: int, level: float) -> float:
-    """Return the relative error of shares (in quadratic mean) seen with `POWER`."""
+    """Return the relative error of shares (in quadratic mean) seen with `POWER`.
+
+    With ``size`` ranks and this error the statistic is noncentral chi-square with
+    noncentrality size effect^2.
+    """
     from scipy.optimize import brentq
     from scipy.stats import chi2, ncx2
 

@@ -1,10 +1,11 @@
-"""Summary of draws: numbers per coefficient; batches of chains; what a check reports.
+"""Summary of draws: a table of coefficients, batches of chains, and reports of checks.
 
-`read` checks a DataTree once and gives the diagnostics arrays and words.
+`read` checks a DataTree once, and returns its arrays and names for all diagnostics.
 
 A batch is a stretch of one chain of at least `BATCH_TIMES` correlation times. Means of
-batches are treated as independent normal numbers, with Student's and Fisher's laws for
-few of them: autocorrelated chains are not flagged for being autocorrelated.
+batches are treated as independent normal numbers, with Student's and Fisher's
+distributions because they are few. So autocorrelated chains are not reported for being
+autocorrelated.
 """
 
 from __future__ import annotations
@@ -34,25 +35,29 @@ if TYPE_CHECKING:
     import pandas as pd
     from xarray import DataArray, DataTree
 
-# Fewer draws in a chain have no effective sample size: halves need two each.
+# Fewer draws in a chain have no effective sample size, because halves need two each.
 MIN_DRAWS = 4
+# Columns of the table about mixing, which are NaN for a constant coefficient.
 MIXING = ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "ess_square", "r_hat")
-# Effective sizes, and the errors that they decide.
+# Effective sizes, and the errors that are computed from them.
 SIZES = {"ess_bulk": "mcse_mean", "ess_square": "mcse_sd", "ess_tail": ""}
+# Width of the lines of a report, in characters.
 WIDTH = 84
+# Last sentences of a report.
 CAN = (
     "This can show that draws contradict one another or the target. It cannot show "
     "that no part of the target was missed, and says nothing about privacy: no "
     "diagnostic enters a certificate."
 )
 
-# Means of such batches correlate by less than 0.1; longer ones would leave chains of
-# effective size 100 with too few. Simulated levels are within a factor of 3 of nominal.
+# Length of a batch in correlation times. Means of such batches have a correlation below
+# 0.1. Longer ones would leave too few in chains of effective size 100. Simulated levels
+# of tests are within a factor of 3 of the nominal ones.
 BATCH_TIMES = 5.0
 
 
 class ChainDraws(NamedTuple):
-    """Draws and what is known of each."""
+    """Draws, and facts about them that the sampler stored."""
 
     theta: Array  # (chain, draw, dim)
     names: tuple[str, ...]  # one per coefficient
@@ -61,13 +66,21 @@ class ChainDraws(NamedTuple):
     superchains: Ints | None = None  # (chain,): the same for chains of one start
 
     @property
+    def energies(self) -> Array | None:
+        """Energies V, minus the stored log densities, if there are any."""
+        if "lp" in self.stats:
+            return np.negative(self.stats["lp"])
+        # A file of an earlier version has V under this name.
+        return self.stats.get("energy")
+
+    @property
     def groups(self) -> Ints | None:
         """Superchains by which chains are judged, if they are many and short."""
         return self.superchains if are_many_and_short(*self.theta.shape[:2]) else None
 
 
 def chosen(coefficients: object, names: Sequence[str]) -> list[str]:
-    """Names of some coefficients, each of them once."""
+    """Return names of coefficients. Raise unless they are distinct and known."""
     if not (isinstance(coefficients, list | tuple) and coefficients):
         check.fail("coefficients", "a list of names", check.describe(coefficients))
     for name in coefficients:
@@ -78,10 +91,10 @@ def chosen(coefficients: object, names: Sequence[str]) -> list[str]:
 
 
 def read(draws: DataTree) -> ChainDraws:
-    """Chains of a DataTree as `sample` makes it.
+    """Return the chains of a DataTree as `sample` makes it.
 
-    It needs ``posterior["theta"]`` of dims (chain, draw, coefficient), at least
-    `MIN_DRAWS` draws in each chain, or one in each of many, all of them finite.
+    It needs ``posterior["theta"]`` of dims (chain, draw, coefficient), with finite
+    entries. Each chain has at least `MIN_DRAWS` draws, or one if chains are many.
     """
     remedy = "Pass what dps.sample returned."
     try:
@@ -110,7 +123,10 @@ def read(draws: DataTree) -> ChainDraws:
 
 
 def superchains(theta: DataArray) -> Ints | None:
-    """Superchain of each chain, from the coordinate, if each has two chains or more."""
+    """Return the superchain of each chain, or None if they are not known.
+
+    They are in a coordinate. There must be two or more, of two chains or more each.
+    """
     coordinate = theta.coords.get("superchain")
     if coordinate is None or coordinate.dims != ("chain",):
         return None
@@ -156,8 +172,9 @@ def summary(draws: DataTree, *, ci_prob: float = 0.89) -> pd.DataFrame:
 
     Notes
     -----
-    **Guarantee.** None about the law of the draws. Chains that all missed the same part
-    of the target look perfect in this table; and no number of it enters a certificate.
+    **Guarantee.** None about the distribution of the draws. Chains that all missed the
+    same part of the target look perfect in this table. No number of it enters a
+    certificate.
 
     Examples
     --------
@@ -192,11 +209,11 @@ def summary(draws: DataTree, *, ci_prob: float = 0.89) -> pd.DataFrame:
 
 
 def mixing(theta: Array, superchains: Ints | None = None) -> dict[str, Array]:
-    """Monte Carlo errors, effective sizes and R-hat of each coefficient.
+    """Return Monte Carlo errors, effective sizes and R-hat of each coefficient.
 
-    Columns (dim,) from draws (chain, draw, dim), NaN where nothing moved.
+    They are columns (dim,) of draws (chain, draw, dim), NaN where nothing moved.
     """
-    # A constant would count as a perfect sample.
+    # The formulas would call a constant a perfect sample.
     has_moved = np.ptp(theta, axis=(0, 1)) > 0.0
     varying = theta[:, :, has_moved]
     measures: dict[str, Any] = {}
@@ -206,6 +223,8 @@ def mixing(theta: Array, superchains: Ints | None = None) -> dict[str, Array]:
             _of_chain_means(varying, superchains) if is_short else _of_chains(varying)
         )
         if is_short and superchains is not None:
+            # If chains depend on their starts, they are worth no more than these.
+            # Errors grow as effective sizes shrink.
             for size, error in SIZES.items():
                 smaller = sizes_of_starts(
                     measures[size], measures["r_hat"], superchains
@@ -223,8 +242,8 @@ def mixing(theta: Array, superchains: Ints | None = None) -> dict[str, Array]:
 def _of_chains(draws: Array) -> dict[str, Array]:
     """Return errors, effective sizes and R-hat by autocorrelations.
 
-    The variance of a sample variance is that of the squares, and the delta method makes
-    an error of the standard deviation of it.
+    The error of a sample variance is that of the mean of the squares. The delta method
+    turns it into the error of the standard deviation.
     """
     centered = draws - draws.mean(axis=(0, 1))
     second, fourth = (np.mean(centered**power, axis=(0, 1)) for power in (2, 4))
@@ -281,18 +300,18 @@ def r_hat(values: Array, superchains: Ints | None = None) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing to know about draws.
+    """Result of a check that the user should know.
 
     Attributes
     ----------
     name : str
-        What it is, in a few words.
+        Its name, of a few words.
     evidence : str
-        What was seen, with numbers.
+        Sentences about what was seen, with numbers.
     remedy : str
-        What to try.
+        Sentences about what to try.
     is_problem : bool, default True
-        False for what is worth knowing and no reason to doubt the draws.
+        False for a note, which is no reason to doubt the draws.
 
     Examples
     --------
@@ -309,7 +328,7 @@ class Finding:
     is_problem: bool = True
 
     def __str__(self) -> str:
-        """Three paragraphs."""
+        """Return the name, the evidence and the remedy as three paragraphs."""
         head = "PROBLEM" if self.is_problem else "note"
         body = (f"seen: {self.evidence}", f"try: {self.remedy}")
         return "\n".join([f"{head}: {self.name}", *map(_wrapped, body)])
@@ -324,9 +343,9 @@ class CheckReport:
     findings : tuple of Finding
         Problems first.
     looked_at : tuple of str
-        What was checked.
+        Names of the checks that were made.
     skipped : tuple of str
-        What could not be checked, and why.
+        Names of the checks that were not possible, with reasons.
     false_alarm : float
         Bound of the probability that statistical tests flag a correct run, up to the
         accuracy of their approximations.
@@ -375,11 +394,11 @@ def _wrapped(text: str) -> str:
 
 
 def correlation_times(values: Array) -> Array:
-    """Integrated autocorrelation time of each function, averaged over chains.
+    """Return the integrated autocorrelation time of each function, over all chains.
 
-    From ``values`` (chain, draw, m): draws per effective draw, shape (m,), at least 1
-    and infinite where nothing moved. Chains are centered one by one: that their means
-    differ is not autocorrelation.
+    ``values`` has the shape (chain, draw, function). The times (function,) are draws
+    per effective draw, at least 1, and infinite where nothing moved. Chains are
+    centered one by one, because a difference of their means is not autocorrelation.
     """
     chains, draws, _ = values.shape
     centered = values - values.mean(axis=1, keepdims=True)
@@ -393,15 +412,17 @@ def correlation_times(values: Array) -> Array:
 
 
 def batch_means(values: Array, time: float) -> Array | None:
-    """Means of batches in each half of each chain, or None if halves are too short.
+    """Return means of batches in each half of each chain, or None without batches.
 
-    ``values`` has shape (chain, draw) and the correlation time ``time``; the means have
-    shape (chain, 2, num_batches). Draws that fill no batch are the first of each half.
+    ``values`` has the shape (chain, draw) and the correlation time ``time``. The means
+    have the shape (chain, 2, num_batches). If halves are too short for two batches, the
+    result is None. The first draws of a half that fill no batch are left out.
     """
     half = values.shape[1] // 2
     if not math.isfinite(time):
         return None
-    # More batches in half a chain than this add no power; fewer are closer to normal.
+    # More than 20 batches in half a chain add hardly any power, and the means of longer
+    # batches are closer to normal.
     count = min(half // math.ceil(BATCH_TIMES * time), 20)
     if count < 2:
         return None
@@ -413,10 +434,10 @@ def batch_means(values: Array, time: float) -> Array | None:
 
 
 def differ(means: Array) -> float:
-    """Level at which halves of chains have different means, by Fisher's F test.
+    """Return the p-value of Fisher's F test that all halves of chains have one mean.
 
-    That is the probability of a larger variance ratio if all halves have one mean;
-    ``means`` are those of `batch_means`.
+    It is the probability of a larger ratio of the variances between and within halves.
+    ``means`` (chain, half, batch) are those of `batch_means`.
     """
     from scipy.stats import f
 
@@ -430,11 +451,11 @@ def differ(means: Array) -> float:
 
 
 def off_zero(values: Array, time: float) -> tuple[float, float, float] | None:
-    """Student's t test that the mean is zero, or None if chains are too short.
+    """Return Student's t test that the mean is zero, or None if chains are too short.
 
-    The standard error is the larger of that of batches and that of the correlation
-    time, whose failures differ. Skewness is removed by Hall's transformation (Journal
-    of the Royal Statistical Society B 54, 1992, pages 221-228): without it 400
+    The standard error is the larger of two estimates, by batches and by the correlation
+    time, which fail in different cases. Skewness is removed by Hall's transformation
+    (Journal of the Royal Statistical Society B 54, 1992, pages 221-228). Without it 400
     independent Gamma(0.05) numbers fail 80 times as often as 1 in 10,000.
 
     ``values`` are (chain, draw), with the correlation time ``time``. Return the mean in
@@ -460,7 +481,10 @@ def off_zero(values: Array, time: float) -> tuple[float, float, float] | None:
 
 
 def _without_skewness(student: float, values: Array, size: float) -> float:
-    """Hall's transform of a Student statistic of so many independent numbers."""
+    """Return Hall's transform of a Student statistic of ``size`` independent numbers.
+
+    The skewness is estimated from ``values``.
+    """
     centered = values - values.mean()
     skewness = float(np.mean(centered**3) / np.mean(centered**2) ** 1.5)
     mean = student / math.sqrt(size)

@@ -477,6 +477,14 @@ class Domain(Spec):
         """Return an upper bound of ``||theta - center||_p`` on the domain."""
         raise NotImplementedError
 
+    def diameter(self, p: float, dim: int) -> float:
+        """Return an upper bound of the l_p distance of two points of the domain.
+
+        It is exact for balls, boxes and the simplex. For a polytope it is that of its
+        bounding box, which is exact for p = inf. It is infinite for unbounded domains.
+        """
+        return 2.0 * self.max_norm(p, self.default_center(dim), dim)
+
     def _check_center(self, p: float, center: ArrayLike, dim: int) -> Array:
         """Return the center as an array, after all arguments are checked."""
         self.check(dim)

@@ -45,23 +45,32 @@ class Names(NamedTuple):
     coordinates: tuple[str, ...] | None = None
 
 
-def list_names(kind: str, names: tuple[str, ...] | None, numbers: Ints) -> str:
+class Sources(NamedTuple):
+    """Rows of ``A`` from which rows and bounds of a system come."""
+
+    rows: Ints  # (m,)
+    lower: Ints  # (n,): -1 if the bound was given as one
+    upper: Ints  # (n,)
+
+
+def list_names(
+    noun: str, names: tuple[str, ...] | None, numbers: Ints, of: str = ""
+) -> str:
     """Return a text such as "rows 1 and 5 of A", with at most 20 names."""
     texts = [repr(names[i]) if names is not None else str(i) for i in numbers.tolist()]
     if len(texts) > 20:
         texts = [*texts[:20], f"{len(texts) - 20} more"]
-    singular, _, rest = kind.partition(" ")
-    noun = singular if len(numbers) == 1 else f"{singular}s"
+    plural = "" if len(numbers) == 1 else "s"
     *first, last = texts
     listed = f"{', '.join(first)} and {last}" if first else last
-    return f"{noun} {listed}{' ' + rest if rest else ''}"
+    return f"{noun}{plural} {listed}{of}"
 
 
 class LargePolytope:
     """A polytope of sparse rows, as `System` in the user's units."""
 
-    def __init__(self, system: System, names: Names) -> None:
-        self.given, self.names = system, names
+    def __init__(self, system: System, names: Names, sources: Sources) -> None:
+        self.given, self.names, self.sources = system, names, sources
         self._check_zero_equalities()
         equal, level = reduction.scale_rows(system.equal, system.level)
         rows, limits = reduction.scale_rows(system.rows, system.limits)
@@ -106,13 +115,29 @@ class LargePolytope:
                 "that are too different. Correct or scale them."
             )
             check.fail("A theta <= b", "a set with points", got, remedy)
+        sources = self.sources
+        row_parts = [sources.rows[conflict.rows]]
+        bounds = []
+        for columns, rows in (
+            (conflict.lower, sources.lower),
+            (conflict.upper, sources.upper),
+        ):
+            is_row = rows[columns] >= 0
+            row_parts.append(rows[columns[is_row]])
+            bounds.append(columns[~is_row])
+        row_numbers = np.unique(np.concatenate(row_parts))
         parts = [
-            list_names(kind, kind_names, numbers)
-            for kind, kind_names, numbers in (
-                ("row of A", names.rows, conflict.rows),
-                ("row of A_eq", names.equalities, conflict.equalities),
-                ("lower bound", names.coordinates, conflict.lower),
-                ("upper bound", names.coordinates, conflict.upper),
+            list_names(noun, nouns, numbers, of)
+            for noun, nouns, numbers, of in (
+                (
+                    "row",
+                    names.rows,
+                    row_numbers,
+                    " of A",
+                ),
+                ("row", names.equalities, conflict.equalities, " of A_eq"),
+                ("lower bound", names.coordinates, bounds[0], ""),
+                ("upper bound", names.coordinates, bounds[1], ""),
             )
             if len(numbers)
         ]

@@ -40,7 +40,12 @@ from dpsample.domains.domain import (
     box_support,
 )
 from dpsample.domains.exits import polytope_exit
-from dpsample.domains.large_polytope import LargePolytope, Names, dense_rows
+from dpsample.domains.large_polytope import (
+    LargePolytope,
+    Names,
+    Sources,
+    dense_rows,
+)
 from dpsample.domains.linear_programs import System
 from dpsample.numerics.norms import norm
 from dpsample.numerics.vectors import copy_into
@@ -575,7 +580,7 @@ class _Constraints(NamedTuple):
             for name in ("A", "b", "A_eq", "b_eq", "lower", "upper")
         }
 
-    def as_system(self) -> System:
+    def as_system(self) -> tuple[System, Sources]:
         """Return the constraints with sparse rows. Rows of one entry become bounds."""
         from scipy import sparse
 
@@ -584,15 +589,17 @@ class _Constraints(NamedTuple):
             matrix.eliminate_zeros()
         lower, upper = self.lower.copy(), self.upper.copy()
         is_single = np.diff(rows.indptr) == 1
-        starts = rows.indptr[:-1][is_single]
-        columns, values = rows.indices[starts], rows.data[starts]
-        ends = self.b[is_single] / values
-        above = values > 0.0
-        np.minimum.at(upper, columns[above], ends[above])
-        np.maximum.at(lower, columns[~above], ends[~above])
-        return System(
-            equal, self.b_eq, rows[~is_single], self.b[~is_single], lower, upper
-        )
+        lower_rows, upper_rows = np.full((2, self.dim), -1)
+        for i in np.flatnonzero(is_single):
+            j, value = rows.indices[rows.indptr[i]], rows.data[rows.indptr[i]]
+            end = self.b[i] / value
+            if value > 0.0 and end < upper[j]:
+                upper[j], upper_rows[j] = end, i
+            if value < 0.0 and end > lower[j]:
+                lower[j], lower_rows[j] = end, i
+        others = np.flatnonzero(~is_single)
+        system = System(equal, self.b_eq, rows[others], self.b[others], lower, upper)
+        return system, Sources(others, lower_rows, upper_rows)
 
     def with_bounds_as_rows(self) -> tuple[Array, Array, list[str]]:
         """Return dense inequalities, after which come the bounds, and their names."""
@@ -809,9 +816,8 @@ class Polytope(Domain):
         constraints = _Constraints.read(self)
         if constraints.dim >= LARGE:
             self._set(constraints.as_fields())
-            vars(self)["_large"] = LargePolytope(
-                constraints.as_system(), constraints.names
-            )
+            system, sources = constraints.as_system()
+            vars(self)["_large"] = LargePolytope(system, constraints.names, sources)
             return
         rows, limits, names = constraints.with_bounds_as_rows()
         self._set(_reduce_rows(rows, limits, constraints, names))
@@ -1251,6 +1257,11 @@ class Polytope(Domain):
         along = self.free.max_norm(2.0, basis.T @ (middle - point), basis.shape[1])
         off = float(np.linalg.norm(across @ (middle - point)))
         return min(corner, math.hypot(along, off))
+
+    def diameter(self, p: float, dim: int) -> float:
+        """Return the diameter of the bounding box."""
+        lower, upper = self._box
+        return 2.0 * self.max_norm(p, 0.5 * lower + 0.5 * upper, dim)
 
     def _gauge_rows(self, rows: Array) -> Array:
         """Return the largest <a, theta> / b over rows with <a, theta> > 0."""

@@ -27,7 +27,7 @@ from dpsample.domains.polytope_reduction import MAX_ZERO_RANGE, Reduction, find_
 # depend on the others.
 DEPENDENT = 1e-10
 # Newton decrement at which the center is near enough, and the maximum number of steps.
-DECREMENT = 0.01
+DECREMENT = 1e-5
 MAX_STEPS = 300
 # Steps after which coordinates are made round again, because the Hessian of a thin body
 # is ill-conditioned.

@@ -158,6 +158,11 @@ class Simplex(Domain):
         vertex[np.argmin(middle)] = 1.0
         return float(norm(vertex - middle, p))
 
+    def diameter(self, p: float, dim: int) -> float:
+        """Return the exact distance of two vertices, 0 for a single point."""
+        self._check_center(p, np.zeros(dim), dim)
+        return 2.0 ** (1.0 / p) if dim > 1 else 0.0
+
     def _gauge_rows(self, rows: Array) -> Array:
         """Return the sum, or infinity where a coordinate is negative."""
         return np.where((rows >= 0.0).all(axis=1), rows.sum(axis=1), np.inf)

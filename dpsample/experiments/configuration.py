@@ -389,7 +389,7 @@ class StudyData(Mapping[str, Any]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        """Names."""
+        """Iterate over the names."""
         return iter(self._loaders)
 
     def __len__(self) -> int:

@@ -73,6 +73,7 @@ def draw(study: Study, lines: Sequence[TheoryComparison], folder: Path) -> list[
 
 
 def _is_in_figure(figure: Figure, line: TheoryComparison) -> bool:
+    """Return whether a figure shows a line."""
     params = line.estimate.params
     return (
         line.estimate.metric.name in figure.metrics
@@ -96,6 +97,7 @@ class _Picture:
     def from_lines(
         cls, study: Study, figure: Figure, lines: Sequence[TheoryComparison]
     ) -> _Picture:
+        """Choose colors and panels for the lines of a figure."""
         groups = dict.fromkeys(_legend_name(figure, line) for line in lines)
         looks = {
             group: {
@@ -168,6 +170,7 @@ def _is_number(value: object) -> bool:
 
 
 def _canvas(picture: _Picture) -> Canvas:
+    """Return the picture as a figure of matplotlib with a grid of panels."""
     import_extra("matplotlib", "studies")
 
     from matplotlib import rc_context
@@ -199,6 +202,7 @@ def _canvas(picture: _Picture) -> Canvas:
 
 
 def _panel(axis: Axes, picture: _Picture, lines: Sequence[TheoryComparison]) -> None:
+    """Draw one panel: means with their bands, and bounds."""
     figure = picture.figure
     groups: dict[tuple[str, str], list[TheoryComparison]] = defaultdict(list)
     for line in lines:
@@ -245,6 +249,7 @@ def _theory(axis: Axes, stroke: Stroke, curves: Sequence[_Theory]) -> None:
 
 
 def _scales(axis: Axes, picture: _Picture) -> None:
+    """Set the scales of the axes, and labels where values are not numbers."""
     if not picture.has_numbers:
         labels = [format_value(value) for value in picture.positions]
         axis.set_xticks(list(picture.positions.values()), labels)

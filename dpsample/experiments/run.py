@@ -260,7 +260,7 @@ class Store:
     def begin(
         self, configuration: Configuration, declared: Reasons, backend: str
     ) -> None:
-        """Note a run; a ValueError if the rows have another configuration."""
+        """Note a run. Raise a ValueError if the rows have another configuration."""
         # All in one transaction, as another run may begin at the same time.
         started = time.strftime("%Y-%m-%d %H:%M:%S %z")
         text = (

@@ -279,6 +279,7 @@ def expand(grid: Grid) -> tuple[Cell, ...]:
 
 
 def _combinations(part: Params) -> Iterator[Cell]:
+    """Yield a cell for each combination of the values of parameters."""
     check.instance(Mapping, grid=part)
     axes = [
         value if isinstance(value, list | tuple | np.ndarray) else (value,)
@@ -434,6 +435,7 @@ class Study:
         self._check_views(metric_names)
 
     def _check_views(self, metric_names: list[str]) -> None:
+        """Check that figures and slopes name declared parameters and metrics."""
         parameters = {name for cell in self.cells() for name in cell.params}
         _check_known("parameter", self.paired, parameters)
         for figure in self.figures:

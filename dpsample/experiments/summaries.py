@@ -77,7 +77,7 @@ class Estimate(NamedTuple):
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the mean; NaN for one replicate.
+        """Standard error of the mean, which is NaN for one replicate.
 
         It is 0 for an exact number, and for an infinite mean, whose interval is only
         itself.
@@ -137,6 +137,7 @@ def student(
 
     if math.isnan(error):
         return MeanInterval(-math.inf, math.inf)
+    # The quantile of a lower tail is negative.
     half = -float(stdtrit(freedom, 0.5 * (1.0 - confidence))) * error
     return MeanInterval(value - half, value + half)
 
@@ -315,7 +316,8 @@ def _verdict(
 
     A bound holds if the interval of this mean ``alone`` does not exceed it. It is
     broken only if the ``joint`` interval, which is wider, is beyond it. The interval of
-    a single replicate is the whole line, so it can only touch.
+    a single replicate is the whole line, so it can only touch. ``slack`` allows for
+    rounding errors of the value.
     """
     if word == "expected":
         is_inside = joint.low - slack <= value <= joint.high + slack

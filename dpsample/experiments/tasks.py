@@ -212,6 +212,7 @@ class Backend:
 
     @contextmanager
     def _processes(self) -> Iterator[Executor]:
+        """Open a pool of processes, and end them if the block fails."""
         loky = import_extra("joblib.externals.loky", "studies")
         others = set(active_children())
         # Workers watch their parent from the beginning, so that a worker that waits for
@@ -231,6 +232,7 @@ class Backend:
 
     @contextmanager
     def _cluster(self) -> Iterator[tuple[Executor, Callable[[], int]]]:
+        """Open a Dask cluster. Also yield a function of the tasks to send ahead."""
         distributed = import_extra("distributed", "distributed")
         with distributed.Client(self.dask, set_as_default=False) as client:
             try:  # the number of workers may change

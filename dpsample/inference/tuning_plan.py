@@ -51,7 +51,7 @@ class TuningPlan:
     score_share: float
 
     def check(self) -> None:
-        """Refuse numbers out of their ranges."""
+        """Reject numbers out of their ranges."""
         check_stop(self.stop, self.mean_tries)
         check.scale(cap=self.cap)
         check.integer(1, maximum=check.MAX_EXACT_INT, num_scored=self.num_scored)
@@ -74,11 +74,11 @@ class TuningPlan:
         return exact * (1.0 + 2.0**-50 * (self.num_scored + 2.0))
 
     def score_stddev(self, gdp: float) -> float:
-        """Noise of the score if a try has this gdp."""
+        """Return the deviation of the noise of a score, for a trial of this gdp."""
         return self.sensitivity / (gdp * math.sqrt(self.score_share)) * (1.0 + 1e-12)
 
     def recipes(self, gdp: float) -> list[Recipe]:
-        """Recipes of the candidates for their part of a try's gdp."""
+        """Return the recipes of the candidates for their part of a trial's gdp."""
         fit = gdp * math.sqrt(1.0 - self.score_share)
         # Smallest epsilon of that calibration, for trials whose delta alone is enough.
         epsilon = max(gaussian_epsilon(self.base_delta, fit), 1e-12)
@@ -128,7 +128,7 @@ class TuningPlan:
         check.fail("candidates", "such that the budget can be met", self.candidates)
 
     def certificate(self, gdp: float, recipes: list[Recipe]) -> EventCertificate:
-        """Certificate of an unseeded run."""
+        """Return the certificate of an unseeded run."""
         stddev = self.score_stddev(gdp)
         candidates = tuple(map(MechanismSpec.of, self.candidates))
         return EventCertificate.of(
@@ -154,7 +154,7 @@ class TuningPlan:
 def name_candidates(
     candidates: object,
 ) -> tuple[tuple[str, ...], tuple[Optimizer, ...]]:
-    """Names and optimizers, after a look at them."""
+    """Return names and optimizers of the candidates, after checks of them."""
     if isinstance(candidates, Mapping):
         names, optimizers = tuple(map(str, candidates)), tuple(candidates.values())
     elif isinstance(candidates, list | tuple):

@@ -14,6 +14,7 @@ from dpsample.numerics.stable import softplus_sigmoid, vexp
 
 
 def _logistic_curvature(margins: Array) -> Array:
+    """Return the second derivative of the logistic loss."""
     # 1 / (2 + 2 cosh u) = sech^2(u / 2) / 4, divided twice so that it does not overflow
     # before the curvature itself rounds to 0.
     with np.errstate(over="ignore", under="ignore"):
@@ -42,6 +43,16 @@ class Linear(Loss):
     @staticmethod
     def _exact(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
         return -y * u
+
+    def oscillation(
+        self, margin_bound: float, width: float, response_bound: float | None
+    ) -> float:
+        """Return the response bound times the width, see `Loss.oscillation`.
+
+        Without a bound `Problem` accepts responses up to 1.
+        """
+        bound = 1.0 if response_bound is None else response_bound
+        return super().oscillation(margin_bound, width, bound)
 
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Return the response bound, because the slope is -y."""
@@ -244,6 +255,10 @@ class Hinge(Loss):
         gap = 1.0 - y * u
         # NaN must stay NaN, so the comparison decides for the non-zero branch.
         return (0.0, 0.0) if gap <= 0.0 else (gap, -y)
+
+    @staticmethod
+    def _exact_kinked(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
+        return (1 - y * u).max(Decimal(0))
 
     def kink(self, response: Array) -> Array:
         """Return the labels, because y u = 1 at u = y."""

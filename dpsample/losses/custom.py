@@ -180,6 +180,7 @@ class Custom(Declared):
 
 
 def _compile(name: str, function: Scalar) -> Scalar:
+    """Return a user's function compiled by Numba."""
     reject_print(name, function)
     if is_jitted(function):
         return function
@@ -375,6 +376,7 @@ def compare_records(
 def _explain_range(
     loss: Declared, margin_bound: float, response_bound: float | None
 ) -> str:
+    """Return a sentence on the margins and responses for which it must hold."""
     responses = "every label"
     if not loss.reads_response:
         responses = "every response"
@@ -384,6 +386,7 @@ def _explain_range(
 
 
 def _choose_responses(loss: Declared, reach: float, bound: float | None) -> Array:
+    """Return the responses at which declarations are checked."""
     if loss.labels:
         return np.array([-1.0, 1.0])
     if not loss.reads_response or bound is None:
@@ -395,7 +398,7 @@ def _choose_responses(loss: Declared, reach: float, bound: float | None) -> Arra
 
 
 def _choose_margins(limits: Limits) -> Array:
-    """Ascending margins for each response, fine where losses bend."""
+    """Return ascending margins for each response, fine where losses bend."""
     reach, y = limits.margin, limits.responses[:, None]
     # The responses share 32,768 evenly spaced margins.
     even = np.linspace(-reach, reach, max(513, 32_768 // len(y)))
@@ -408,6 +411,7 @@ def _choose_margins(limits: Limits) -> Array:
 def _evaluate(
     loss: Declared, margins: Array, responses: Array, limits: Limits
 ) -> Evaluations:
+    """Return values and slopes of a user's loss, or raise its error."""
     try:
         # Uncompiled functions warn where compiled ones return NaN.
         with np.errstate(all="ignore"):

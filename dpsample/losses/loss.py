@@ -14,6 +14,7 @@ and certified samplers on the curvatures.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from decimal import Decimal
@@ -36,6 +37,7 @@ from dpsample.core.jit import (
     vector,
 )
 from dpsample.core.spec import Json
+from dpsample.losses.oscillation import largest_oscillation
 
 # (params, margins, response, out): margins are replaced by phi, and out[0] is their sum
 LOSS_VALUE = numba_types.void(vector, vector, vector, vector)
@@ -146,6 +148,8 @@ class Loss:
     _scalar: ClassVar[Callable[..., Any] | None] = None
     # (params, u, y) to phi with the decimal context's digits, None for users' losses
     _exact: ClassVar[Callable[..., Decimal] | None] = None
+    # the same of a piecewise linear loss, whose digits no sampler needs
+    _exact_kinked: ClassVar[Callable[..., Decimal] | None] = None
     pieces: ClassVar[Any] = None
     # Bounds of losses for which they depend on neither margins nor responses.
     largest_slope: ClassVar[float] = np.inf
@@ -188,8 +192,12 @@ class Loss:
     @property
     def has_digits(self) -> bool:
         """Whether `_exact_value` computes the same loss as the scalar function."""
+        return self._exact_of_scalar("_exact") is not None
+
+    def _exact_of_scalar(self, name: str) -> Callable[..., Decimal] | None:
+        """Return the decimal function of the class that has the scalar function."""
         owner = next(c for c in type(self).__mro__ if "_scalar" in vars(c))
-        return vars(owner).get("_exact") is not None
+        return getattr(owner, name) if name in vars(owner) else None
 
     def _exact_value(self, margin: Decimal, response: float) -> Decimal:
         """Return the loss of one record with the digits of the decimal context."""
@@ -221,7 +229,7 @@ class Loss:
         )
 
     def value(self, margins: ArrayLike, response: ArrayLike) -> Array:
-        """Loss of each record at its margin."""
+        """Return the loss of each record at its margin."""
         return self._evaluate(margins, response)[0]
 
     def slope(self, margins: ArrayLike, response: ArrayLike) -> Array:
@@ -283,6 +291,43 @@ class Loss:
         """Return the largest |phi'| on |u| <= margin_bound, |y| <= response_bound."""
         del margin_bound, response_bound
         return self.largest_slope
+
+    def oscillation(
+        self, margin_bound: float, width: float, response_bound: float | None
+    ) -> float:
+        """Return the largest max phi - min phi over an interval of margins, rounded up.
+
+        The interval has at most length ``width`` and is inside ``[-margin_bound,
+        margin_bound]``. It belongs to any one response that `Problem` accepts with this
+        ``response_bound``. Both bounds are widened by 3e-12, as a row may exceed its
+        declared bound by a rounding error. The result may be infinite.
+
+        It is exact for the losses of this package (`dpsample.losses.oscillation` has
+        the proof). For other losses, and for responses without a bound, it is the slope
+        bound times the width, also an upper bound.
+        """
+        largest = np.inf if response_bound is None else response_bound
+        if self.is_classification:
+            largest = 1.0
+        if math.isinf(max(margin_bound, width)):
+            return np.inf
+        exact = self._exact_of_scalar("_exact") or self._exact_of_scalar(
+            "_exact_kinked"
+        )
+        # Subclasses of other packages may accept other responses.
+        is_known = type(self).__module__.split(".")[0] == "dpsample"
+        if exact is None or not is_known or math.isinf(largest):
+            steepest = self.slope_bound(margin_bound, largest)
+            # NaN becomes infinity.
+            product = steepest * min(width, 2.0 * margin_bound) * (1.0 + 1e-11)
+            return product if product < np.inf else np.inf
+        params = tuple(map(Decimal, self.params.tolist()))
+        return largest_oscillation(
+            lambda u, y: exact(params, u, Decimal(y)),
+            margin_bound=margin_bound,
+            width=width,
+            response_bound=largest,
+        )
 
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return bounds of phi'' for each record on its interval [lower, upper]."""

@@ -123,6 +123,7 @@ def loop_pointers(loss: Loss) -> tuple[Pointer, Pointer]:
 
 
 def _compile_checked(name: str, function: Piece, signature: Signature) -> Piece:
+    """Return a user's function compiled by Numba, which must suit the signature."""
     if not (is_jitted(function) or inspect.isfunction(function)):
         condition = "a Python or Numba function of (row, response, theta, out)"
         check.fail(name, condition, function)

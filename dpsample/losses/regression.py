@@ -55,8 +55,12 @@ class Absolute(_PiecewiseLinear):
         residual = u - y
         return abs(residual), np.sign(residual)
 
+    @staticmethod
+    def _exact_kinked(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
+        return abs(u - y)
+
     def _prox(self, u: Array, y: Array, c: Array) -> Array:
-        """Soft threshold of the residual."""
+        """Return the proximal point, by a soft threshold of the residual."""
         residual = u - y
         shrunk = np.maximum(np.abs(residual) - c, 0.0)
         return np.asarray(y + np.sign(residual) * shrunk)
@@ -86,6 +90,10 @@ class Quantile(_PiecewiseLinear):
         if residual > 0.0:
             return params[0] * residual, -params[0]
         return (params[0] - 1.0) * residual, 1.0 - params[0]
+
+    @staticmethod
+    def _exact_kinked(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
+        return (params[0] * (y - u)).max((params[0] - 1) * (y - u))
 
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Return max(level, 1 - level)."""
@@ -193,7 +201,7 @@ class Squared(Loss):
         return np.ones_like(lower), np.ones_like(lower)
 
     def _prox(self, u: Array, y: Array, c: Array) -> Array:
-        """Weighted mean of margin and response."""
+        """Return the proximal point, a weighted mean of margin and response."""
         return np.asarray((u + c * y) / (1.0 + c))
 
 

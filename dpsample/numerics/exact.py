@@ -7,8 +7,9 @@ low, are its digits, cut off at 2^-97 for exponentials and 2^-102 for normals.
 
 **Exponential** (von Neumann [1]_). Uniforms U_1 > U_2 > ... > U_n with U_n <= U_{n+1}
 have length n with P(n >= m | U_1 = u) = u^(m-1)/(m-1)!, so that n is odd with
-probability e^-u. Given that, U_1 has the density of the fraction of an exponential;
-each failure, of probability 1 - 1/e, adds 1 to the integer part.
+probability e^-u. Given that, U_1 has the density of the fraction of an exponential.
+Otherwise 1 is added to the integer part, and a new run begins. The probability of that
+is 1/e.
 
 **Normal** (Forsythe [2]_, Ahrens and Dieter [3]_). |z| is proposed from steps over
 [j/32, (j+1)/32), j < 256, of height exp(-(j/32)^2/2), and over z >= 8 from the density
@@ -18,15 +19,15 @@ proportional to e^(-8 z). The point z = (j + u)/32 is accepted with probability 
 
 by the same kind of run: t/1, t/2, t/3, ... are compared with uniforms until one fails,
 and the number that held is even with probability e^-t. Beyond 8, e^(-(z-8)^2/2) is the
-chance that an exponential exceeds (z-8)^2/2. The step is found by Walker's alias method
-[4]_; its thresholds are irrational and stored to 119 bits.
+probability that an exponential exceeds (z-8)^2/2. The step is found by Walker's alias
+method [4]_, whose thresholds are irrational and stored to 119 bits.
 
 Accuracy. Uniforms are compared by their first 64 bits and, if these agree, by 64 more.
-A number is decided wrongly with these probabilities: 2^-124, if the next words agree as
-well, or are drawn twice; 2^-118, because thresholds are rounded; 2^-93, because t and
-its uniform are compared as pairs of doubles with an error below 2^-95. In the tail,
-which has mass 2^-49, they are doubles with an error below 2^-43. By the union bound a
-number has the exact distribution, except with probability `TOTAL_VARIATION` = 2^-90.
+Three events make a number wrong. The next words agree as well, or are drawn twice
+(probability 2^-124). A threshold is rounded (2^-118). t and its uniform are compared as
+pairs of doubles with an error below 2^-95 (2^-93). In the tail, which has mass 2^-49,
+they are doubles with an error below 2^-43. By the union bound a number has the exact
+distribution, except with probability `TOTAL_VARIATION` = 2^-90.
 
 References
 ----------
@@ -144,7 +145,7 @@ def two_sum(a, b):
 def two_product(a, b):
     """Compute a b as a rounded product and its error, exactly (Dekker 1971).
 
-    Without overflow: |a|, |b| < 2^995, and a b = 0 or |a b| > 2^-969.
+    It must not overflow: |a|, |b| < 2^995, and a b = 0 or |a b| > 2^-969.
     """
     product = a * b
     cut = _SPLITTER * a
@@ -158,7 +159,7 @@ def two_product(a, b):
 
 @kernel(counts_references=False)
 def _run_is_odd(rng, first, second):
-    """Return whether the length of a falling run of uniforms is odd.
+    """Return whether the length of a decreasing run of uniforms is odd.
 
     The first uniform begins with these 128 bits.
     """
@@ -176,7 +177,7 @@ def _run_is_odd(rng, first, second):
 
 @kernel(counts_references=False)
 def exact_exponential(rng):
-    """Draw a standard exponential; return its digits as two doubles, high + low.
+    """Draw a standard exponential, whose digits are two doubles, high + low.
 
     ``high`` is a multiple of 2^-44 and 0 <= low < 2^-44, a multiple of 2^-97.
     """
@@ -206,7 +207,7 @@ def _is_accepted(rng, j, first, second):
         # exact, and so is its difference from a close t.
         gap = n * _high(words) - t
         if gap + (n * _low(words, random_word(rng)) - rest) >= 0.0:
-            return n % 2.0 == 1.0
+            return n % 2.0 == 1.0  # n - 1 comparisons held, an even number
         n, words = n + 1.0, random_word(rng)
 
 
@@ -222,9 +223,10 @@ def _tail(rng):
 
 @kernel(counts_references=False)
 def exact_normal(rng):
-    """Draw a standard normal; return its digits as two doubles, high + low.
+    """Draw a standard normal, whose digits are two doubles, high + low.
 
-    They have one sign; ``high`` is a multiple of 2^-49, |low| < 2^-47 one of 2^-102.
+    Both have the same sign. ``high`` is a multiple of 2^-49, and ``low`` is one of
+    2^-102 with |low| < 2^-47.
     """
     while True:
         words = random_word(rng)

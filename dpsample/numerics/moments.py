@@ -1,7 +1,8 @@
 r"""Mean powers of l_q norms of independent coordinates, by one-dimensional quadrature.
 
-Coordinates have density proportional to exp(-|y|^r); r = 2 is Gaussian of variance 1/2.
-With T = |y|^q, S the sum of d copies, M(s) = E e^{-sT} and 0 < a < 2,
+Coordinates have a density proportional to exp(-|y|^r). For r = 2 they are Gaussian with
+variance 1/2. Let T = |y|^q, let S be the sum of d copies, and M(s) = E e^{-sT}. Then
+for 0 < a < 2
 
     E S^a = 1/Gamma(2-a) int_0^inf s^{1-a} E[S^2 e^{-sS}] ds,
     E[S^2 e^{-sS}] = d M^{d-2} (M M'' + (d-1) M'^2).
@@ -17,21 +18,24 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 
-# Trapezoidal sums of functions analytic in a strip of half-width pi/(2 rate) have
-# relative error exp(-pi^2/(rate step)).
+# Step of a trapezoidal sum times the rate, where the function is analytic in a strip of
+# half-width pi/(2 rate). The relative error is exp(-pi^2/(rate step)) = 5e-15.
 PER_RATE = 0.3
-# e^{-40}: where an integral is cut.
+# Integrals are cut where the integrand has fallen by about e^{-40}.
 REACH = 40.0
-# The cost grows with the exponent; the maximum is close from here on.
+# Largest exponent for which the sum is computed, because its cost grows with the
+# exponent. Beyond, the norm is bounded by the maximum times a factor close to 1.
 LARGEST = 4096.0
+# Exponent q from which convolutions are computed by Fourier transforms.
 FOURIER_FROM = 16.0
 
 
 def mean_norm_power(order: float, *, q: float, r: float, dim: int) -> float:
-    """E ||y||_q^order for independent coordinates with density exp(-|y|^r).
+    """Return E ||y||_q^order for independent coordinates with density exp(-|y|^r).
 
-    ``order`` is 1 or 2 and at most 2 q; relative error about 1e-11. Above q = 4096 the
-    value is an upper bound, too large by less than the factor dim**(order/4096).
+    ``order`` is 1 or 2 and at most 2 q. The relative error is about 1e-11. Above q =
+    4096 the value is an upper bound, too large by less than a factor of
+    dim**(order/4096).
     """
     if dim == 1:
         return _coordinate(order, r)
@@ -48,17 +52,18 @@ def mean_norm_power(order: float, *, q: float, r: float, dim: int) -> float:
 
 
 def _coordinate(order: float, r: float) -> float:
-    """E |y|^order of one coordinate."""
+    """Return E |y|^order of one coordinate."""
     return math.exp(_log_coordinate(order, r))
 
 
 def _log_coordinate(order: float, r: float) -> float:
+    """Return the logarithm of E |y|^order."""
     return math.lgamma((order + 1.0) / r) - math.lgamma(1.0 / r)
 
 
 @functools.lru_cache(maxsize=1024)
 def _largest_power(order: float, r: float, dim: int) -> float:
-    """E max |y_i|^order: the integral of order e^{order w} P(max > e^w) dw."""
+    """Return E max |y_i|^order, the integral of order e^{order w} P(max > e^w) dw."""
     from scipy.special import gammaincc
 
     step = 0.25 * PER_RATE / r
@@ -72,15 +77,15 @@ def _largest_power(order: float, r: float, dim: int) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def _sum_power(order: float, q: float, r: float, dim: int) -> float:
-    """E S^a, a = order/q < 2, S the sum of |y_i|^q."""
+    """Return E S^a with a = order/q < 2, where S is the sum of |y_i|^q."""
     a = order / q
-    step = PER_RATE / max(
-        q, r
-    )  # step of w; the step of x is q times this, so x + q w stays on a grid
+    # Step of w. The step of x is q times this, so x + q w stays on a grid.
+    step = PER_RATE / max(q, r)
     w = step * np.arange(-math.ceil(REACH / step), math.ceil(4.0 / r / step))
     weights = np.exp(w - np.exp(r * w))
     weights /= weights.sum()
-    # Below the first x the terms are geometric, beyond the last negligible.
+    # Below the first x the terms are geometric, and their sum is added at the end.
+    # Beyond the last x they are negligible.
     scale = math.log(dim) + _log_coordinate(q, r)
     first = math.floor((-scale - REACH / max(2.0 - a, 1.1)) / (q * step))
     last = math.ceil((REACH + 5.0) / (order + dim) / step + 40.0 / (q * step))
@@ -100,10 +105,10 @@ def _sum_power(order: float, q: float, r: float, dim: int) -> float:
 
 
 def _correlate(values: Array, weights: Array, q: float) -> Array:
-    """Return sums of values[k + j] weights[j], all terms being >= 0.
+    """Return sums of values[k + j] weights[j]. All terms are >= 0.
 
-    For small q, small sums are multiplied by large factors: a Fourier transform would
-    lose their digits.
+    For small q, small sums are multiplied by large factors later, and a Fourier
+    transform would lose their digits.
     """
     if q <= FOURIER_FROM:
         return np.correlate(values, weights, "valid")

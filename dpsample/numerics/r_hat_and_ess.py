@@ -11,19 +11,21 @@ variance of their means (equations 1 and 2):
     rho_t = 1 - (W - covariance at lag t) / var+                   (equation 10)
     ESS = S / tau,  tau = -1 + 2 (P_0 + P_1 + ...)                 (equations 12 and 13)
 
-P_k = rho_{2k} + rho_{2k+1} are the pairs of Geyer's initial monotone sequence: up to
-the first that is not positive, none larger than the pair before. Stan and ArviZ add the
-even autocorrelation after the last pair if it is positive, and so does this file.
-Chains are *split*: their halves count as chains. Draws are *rank-normalized*: normal
-quantiles of (rank - 3/8) / (S + 1/4) replace them, and ties have their mean rank
-(equation 14). R-hat is the larger one of the scores of theta and of the *folded* draws
-\|theta - median\| (equation 15). *Bulk* ESS is that of the scores. *Tail* ESS is the
-smaller one of the indicators of theta <= its 5 % and 95 % quantiles (section 4.3).
+P_k = rho_{2k} + rho_{2k+1} are the pairs of Geyer's initial monotone sequence. It ends
+before the first pair that is not positive, and a pair that is larger than the one
+before is replaced by it. Stan and ArviZ add the even autocorrelation after the last
+pair if it is positive, and so does this file. Chains are *split*: their halves count as
+chains. Draws are *rank-normalized*: normal quantiles of (rank - 3/8) / (S + 1/4)
+replace them, and ties have their mean rank (equation 14). R-hat is the larger one of
+the scores of theta and of the *folded* draws \|theta - median\| (equation 15). *Bulk*
+ESS is that of the scores. *Tail* ESS is the smaller one of the indicators of theta <=
+its 5 % and 95 % quantiles (section 4.3).
 
-Numbers of theta and of the square (theta - mean)^2 share one sort per coefficient:
-distances from a center fall on one side of it and rise on the other, so a merge sorts
-them. Covariances are summed lag by lag as long as they are needed, or by one Fourier
-transform if that takes less work. That takes an eighth of ArviZ's processor time.
+One sort for each coefficient is enough for theta and for the square (theta - mean)^2.
+Distances from a center decrease on one side of it and increase on the other, so a merge
+sorts them. Covariances are summed lag by lag as long as they are needed, or by one
+Fourier transform if that takes less work. That takes an eighth of ArviZ's processor
+time.
 
 Many short chains show no autocorrelations. They are compared by *nested* R-hat, and by
 the variance of their means, at the end of this file.
@@ -50,7 +52,7 @@ MIN_LAGS = 16
 BLOCK = 32
 # ArviZ calls a column constant if its numbers have a smaller range.
 CONSTANT_RANGE = 1e-15
-TAIL_PROB = 0.05
+TAIL_PROB = 0.05  # probability of each tail whose indicators are judged
 
 
 @lru_cache(maxsize=4)
@@ -95,7 +97,11 @@ def score(values, order, quantiles, scores):
 
 @kernel(counts_references=False)
 def fold(values, order, center, power, folded, folded_order):
-    """Fill folded with |x - center|^power, and with their order that of x implies."""
+    """Fill ``folded`` with |x - center|^power, and ``folded_order`` with their order.
+
+    ``order`` is that of the values x. The next distance is the smaller one of the two
+    next to the center, to the left and to the right.
+    """
     count, right = order.shape[0], 0
     for i in range(count):
         distance = abs(values[i] - center)
@@ -403,9 +409,9 @@ def largest_r_hat(draws: Array) -> float:
 def effective_shares(series: Array) -> Array:
     """Return effective draws per draw of each column of (chain, draw, column).
 
-    It is Geyer's sum for chains of one mean: whole chains, centered together. Short
-    pilot runs know the means of halves too badly to compare them. It is NaN for columns
-    without a spread, or with a NaN.
+    It is Geyer's sum for whole chains, which are centered by their joint mean. In short
+    pilot runs the means of halves have too large errors to be compared. It is NaN for
+    columns without a spread, or with a NaN.
     """
     count = series.shape[1] // 2 * 2
     shares = np.full(series.shape[2], np.nan)
@@ -435,13 +441,13 @@ def with_squares(draws: Array) -> Array:
 def nested_r_hats(series: Array, groups: Ints) -> tuple[Array, Array]:
     """Return nested R-hat of each column of (chain, draw, column), and its noise.
 
-    Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari, Gelman (2024), equations 4 to
-    8: sqrt(1 + B / W). Chains of a group, a superchain, have one start. B is the
-    variance of the means of the groups; W is the mean over groups of the variance of a
+    It is sqrt(1 + B / W) of Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari, Gelman
+    (2024), equations 4 to 8. Chains of a group, a superchain, have one start. B is the
+    variance of the means of the groups. W is the mean over groups of the variance of a
     group's chain means plus the mean variance within its chains. The noise is the part
-    of B / W that is expected of chains that have forgotten their starts: the variance
-    of chain means in a group by the number of chains in it, over W. ``groups`` holds a
-    number for each chain, the same for at least two.
+    of B / W that is expected if chains do not depend on their starts any more. It is
+    the variance of chain means in a group, divided by the number of its chains and by
+    W. ``groups`` has the number of each chain's group. A group has at least two chains.
     """
     means, within = series.mean(axis=1), np.zeros((len(series), series.shape[2]))
     if series.shape[1] > 1:
@@ -459,9 +465,9 @@ def nested_r_hats(series: Array, groups: Ints) -> tuple[Array, Array]:
 def sizes_of_means(series: Array) -> Array:
     """Return effective sizes of columns of (chain, draw, column) by chain means only.
 
-    The variance of all draws by that of a chain's mean, times the number of chains. It
-    needs no autocorrelations, which chains of a few draws do not show. NaN for columns
-    without a spread.
+    It is the variance of all draws divided by the variance of a chain's mean, times the
+    number of chains. It needs no autocorrelations, which chains of a few draws do not
+    show. It is NaN for columns without a spread.
     """
     num_chains, num_draws, num_columns = series.shape
     count = num_chains * num_draws

@@ -63,7 +63,7 @@ _EXACT = {"contract", "nsz"}
 
 @kernel(fastmath=_EXACT)
 def vexp(x):
-    """e**x; 0 below -708, infinity above 709.78, NaN for NaN."""
+    """Return e**x. It is 0 below -708, infinity above 709.78, and NaN for NaN."""
     y = _LOWEST if x < _LOWEST else x
     y = _HIGHEST if y > _HIGHEST else y
     shifted = np.float64(y * _LOG2_E + _ROUND)
@@ -89,7 +89,7 @@ def vexp(x):
 
 @kernel(fastmath=_EXACT)
 def _half_log1p_series(f):
-    """artanh(f) for f in [0, 1/3]."""
+    """Return artanh(f) for f in [0, 1/3]."""
     s = f * f
     p = 0.07815288900461426
     p = p * s + 0.03746071897775383
@@ -203,10 +203,11 @@ def tail_excess(low, rng, above):
 
 @kernel(counts_references=False)
 def _log1p_minus(u):
-    """Compute log(1 + u) - u without cancellation near 0."""
+    """Return log(1 + u) - u without cancellation near 0."""
     if abs(u) > 0.4:
         return math.log1p(u) - u
-    # log(1 + u) = 2 artanh(f), f = u / (2 + u), and 2 f - u = -u f.
+    # log(1 + u) = 2 artanh(f), f = u / (2 + u), and 2 f - u = -u f. The sum is of the
+    # terms of artanh from f^3/3 on.
     f = u / (2.0 + u)
     square = f * f
     power = f * square
@@ -219,7 +220,7 @@ def _log1p_minus(u):
 
 @kernel(counts_references=False)
 def _stirling_remainder(a):
-    """w(a) in Gamma(a + 1) = sqrt(2 pi a) (a / e)**a exp(w(a)), a >= 10."""
+    """Return w(a) of Gamma(a + 1) = sqrt(2 pi a) (a / e)**a exp(w(a)), a >= 10."""
     z = 1.0 / (a * a)
     s = 1.0 / 156.0
     s = -691.0 / 360360.0 + z * s
@@ -257,6 +258,7 @@ def _log_lower_series(a, x):
 @kernel(counts_references=False)
 def _log_upper_fraction(a, x):
     """Return log Q(a, x) by the continued fraction, for x >= a + 1 (Lentz)."""
+    # Lentz's method. c is infinite at first, for which a huge number stands.
     b = x + 1.0 - a
     c = 1e300
     d = 1.0 / b

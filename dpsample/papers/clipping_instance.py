@@ -47,7 +47,7 @@ LAST = 100.0
 
 
 def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Array:
-    """Output of clipped regularized gradient descent before any noise.
+    """Return the output of clipped regularized gradient descent before any noise.
 
     Xu et al. (2026), Algorithm 2, from w_0 = 0 with C = 1, lambda = 0.01 and
     T = 2 log(n) / (eta lambda) steps, as their Algorithm 3 asks for. The data set is
@@ -133,7 +133,7 @@ def printed_release(
     epsilon: float,
     delta: float,
 ) -> Array:
-    """Independent outputs of one phase of Algorithm 3, with the noise as published.
+    """Return independent outputs of a phase of Algorithm 3, with the published noise.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def printed_release(
 
 
 def clipped_mean_gradient(w: Array, neighbor: bool = False) -> Array:
-    """Mean over all records of the gradient at ``w``, each clipped to norm C.
+    """Return the mean of all records' gradients at ``w``, each clipped to norm C.
 
     Parameters
     ----------
@@ -193,6 +193,7 @@ def clipped_mean_gradient(w: Array, neighbor: bool = False) -> Array:
 
 
 def _clipped_mean(w: Array, neighbor: bool) -> Array:
+    """Return `clipped_mean_gradient` without checks."""
     matrices, centers, weights = _records(neighbor)
     gradients = np.einsum("kij,kj->ki", matrices, w - centers)
     norms = np.sqrt((gradients**2).sum(axis=1))
@@ -203,7 +204,7 @@ def _clipped_mean(w: Array, neighbor: bool) -> Array:
 
 @functools.cache
 def _records(neighbor: bool) -> tuple[Array, Array, Array]:
-    """Matrices, centers and relative weights of the five distinct records."""
+    """Return matrices, centers and relative weights of the five distinct records."""
     matrices = np.empty((5, 2, 2))
     # The valley of a corner runs at 45 degrees through it. The fifth matrix belongs to
     # the record that differs.
@@ -218,6 +219,7 @@ def _records(neighbor: bool) -> tuple[Array, Array, Array]:
 
 @functools.lru_cache(maxsize=16)
 def _descend(neighbor: bool, step_size: float) -> Array:
+    """Return the last iterate of `clipped_descent`."""
     # The start is the saddle w_0 = 0, around which the ridge is centered as well.
     w = np.zeros(2)
     num_steps = math.ceil(2.0 * math.log(NUM_RECORDS) / (step_size * RIDGE))

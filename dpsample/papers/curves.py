@@ -69,9 +69,9 @@ def poisson(
     delta: float,
     relation: Relation,
 ) -> EpsilonAt:
-    """Return epsilon of Poisson sampling; noise is relative to one record's bound.
+    """Return epsilon of Poisson sampling. Noise is relative to one record's bound.
 
-    Attained when all other gradients vanish. No pair of a sum's is worse
+    It is attained if all other gradients are 0. No other pair of sums is worse
     (`dpsample.privacy.accounting.poisson`).
     """
     return lambda factor: _poisson_epsilon(
@@ -83,6 +83,7 @@ def poisson(
 def _poisson_epsilon(
     rate: float, noise: float, steps: int, delta: float, relation: Relation
 ) -> float:
+    """Return epsilon of Gaussian steps on Poisson samples."""
     event = PoissonGaussianEvent(
         sampling_rate=rate, noise_multiplier=noise, num_steps=steps
     )
@@ -263,7 +264,7 @@ class MixturePair:
 
     @functools.cached_property
     def _grid(self) -> tuple[Array, Array]:
-        """Points that hold all but 1e-20 of both masses, and the losses there."""
+        """Points between which both masses are, except for 1e-20, and their losses."""
         reach = 9.5 * self.stddev
         low, high = min(self.others) - reach, max(self.means) + reach
         x = np.linspace(low, high, 10_001)

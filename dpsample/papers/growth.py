@@ -4,7 +4,7 @@ A risk has growth :math:`(\theta, \lambda)` if :math:`F(w) - F^* \ge \lambda \|w
 w^*\|_2^\theta`. Noiseless regression with the loss :math:`|u - y|^\theta` attains it.
 The hard instances of Xu et al. (arXiv 2026), Theorems 4 and 5, have the loss
 :math:`-\langle w, x\rangle + \|w\|_2^\theta/\theta`, which is not a function of a
-margin.
+margin. Codes such as gradient-E17 are entries of docs/errata.md.
 """
 
 import math
@@ -20,16 +20,17 @@ from dpsample.core.streams import streams
 from dpsample.tables.read import Dataset
 from dpsample.tables.synthetic import LARGEST_EXPONENT, dataset_of, unit_rows
 
-# Constants of faster growth overflow.
+# Largest theta. The constants overflow for theta above some 300.
 MAX_GROWTH = 250.0
 
 
 @check.unwrap_numpy
 def growth_constant(exponent: float) -> float:
-    r"""Growth of :math:`\|w\|^\theta/\theta - \langle w, \mu\rangle`: its lambda.
+    r"""Return lambda of the risk :math:`\|w\|^\theta/\theta - \langle w, \mu\rangle`.
 
-    :math:`\min_x \frac{|x|^\theta/\theta - 1/\theta - (x - 1)}{|x - 1|^\theta}`: 1/2
-    for theta = 2 and less above (gradient-E17; the paper takes 1).
+    It is :math:`\min_x \frac{|x|^\theta/\theta - 1/\theta - (x - 1)}{|x - 1|^\theta}`,
+    which is 1/2 for theta = 2 and less for larger theta. The paper takes 1
+    (gradient-E17).
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ def growth_constant(exponent: float) -> float:
         above = (abs(x) ** exponent - 1.0) / exponent - (x - 1.0)
         return float(above / abs(x - 1.0) ** exponent)
 
-    # The minimum is at some x < 0. Beyond -10 the ratio only climbs towards 1/theta.
+    # The minimum is at some x < 0. Below -10 the ratio only increases to 1/theta.
     lowest = minimize_scalar(
         ratio, bounds=(-10.0, 0.0), method="bounded", options={"xatol": 1e-10}
     )
@@ -69,8 +70,8 @@ class GrowthRegression:
     dataset : Dataset
         Rows, the response <row, theta> and theta.
     exponent, constant : float
-        :math:`F(w) = E|\langle x, w - w_0\rangle|^\theta = \lambda \|w -
-        w_0\|_2^\theta`.
+        theta and lambda of :math:`F(w) = E|\langle x, w - w_0\rangle|^\theta = \lambda
+        \|w - w_0\|_2^\theta`, where w_0 are the true coefficients.
     """
 
     dataset: Dataset
@@ -78,7 +79,7 @@ class GrowthRegression:
     constant: float
 
     def excess_risk(self, theta: ArrayLike) -> float:
-        """F(w), whose minimum is 0."""
+        """Return F(w), whose minimum is 0."""
         true = np.asarray(self.dataset.theta)
         w = check.array("theta", theta, shape=true.shape)
         with np.errstate(over="ignore"):
@@ -98,9 +99,9 @@ def growth_regression(
 ) -> GrowthRegression:
     r"""Draw noiseless linear regression with exact growth.
 
-    :math:`y = \langle x, w_0\rangle`, loss :math:`|u - y|^\theta`
-    (`dpsample.losses.PowerFour` for theta = 4; `Squared` is half of theta = 2). Label
-    noise would make the risk quadratic near the minimizer.
+    The response is :math:`y = \langle x, w_0\rangle` and the loss :math:`|u -
+    y|^\theta`, which is `dpsample.losses.PowerFour` for theta = 4, and twice `Squared`
+    for theta = 2. Label noise would make the risk quadratic near the minimizer.
 
     Parameters
     ----------
@@ -113,9 +114,10 @@ def growth_regression(
     signal : float
         Norm of the true coefficients.
     law : {"sphere", "gaussian"}
-        Rows uniform on the sphere of radius sqrt(dim), whose bound can be declared, or
-        standard normal ones, without a bound. The growth constant is :math:`c_\theta =
-        2^{\theta/2} \Gamma(\frac{\theta+1}2)/\sqrt\pi` for Gaussian rows.
+        Distribution of the rows. They are uniform on the sphere of radius sqrt(dim),
+        whose bound can be declared, or standard normal, without a bound. The growth
+        constant of Gaussian rows is :math:`c_\theta = 2^{\theta/2}
+        \Gamma(\frac{\theta+1}2)/\sqrt\pi`.
 
     Returns
     -------
@@ -201,7 +203,7 @@ class HardInstance:
         return growth_constant(self.exponent)
 
     def excess_risk(self, theta: ArrayLike) -> float:
-        """F(w) - F*, exactly: no test records are needed."""
+        """Return F(w) - F*, which is exact without test records."""
         w = check.array("theta", theta, shape=self.mean.shape)
         # Far points have an infinite risk, and no warning.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -210,7 +212,7 @@ class HardInstance:
         return math.inf if np.isinf(grown) else excess
 
     def gradients(self, theta: ArrayLike) -> Array:
-        """Gradients of all records at w, shape (num_records, dim)."""
+        """Return gradients of all records at w, shape (num_records, dim)."""
         w = check.array("theta", theta, shape=self.mean.shape)
         with np.errstate(over="ignore", invalid="ignore"):
             norm = np.linalg.norm(w)
@@ -229,12 +231,13 @@ def rare_records(
     order: float = 2.0,
     moment: float = 1.0,
 ) -> HardInstance:
-    r"""Draw the privacy-dominated instance: few large records, all others 0.
+    r"""Draw the instance on which privacy costs most: few large records, all others 0.
 
-    :math:`X = p^{-1/k} \frac{r}{2\sqrt d} v` with probability :math:`p = \min(1,
-    \frac{\sqrt d}{n\sqrt\rho})`, v a random sign vector: Xu et al. (arXiv 2026),
-    Theorem 4. The domain has radius :math:`\|E X\|^{1/(\theta-1)}`. The published one
-    breaks the moment bound (gradient-E18).
+    A record is :math:`X = p^{-1/k} \frac{r}{2\sqrt d} v` with probability :math:`p =
+    \min(1, \frac{\sqrt d}{n\sqrt\rho})`, where v is one random sign vector for all
+    records. This is the instance of Xu et al. (arXiv 2026), Theorem 4, on the domain of
+    radius :math:`\|E X\|^{1/(\theta-1)}`. The published radius violates the moment
+    bound (gradient-E18).
 
     Parameters
     ----------
@@ -291,12 +294,13 @@ def tilted_signs(
     law: Literal["product", "sparse"] = "product",
     tilt: float = 1.0,
 ) -> HardInstance:
-    r"""Draw the statistical instance: signs that lean by about 1/sqrt(n).
+    r"""Draw the instance of the statistical error: signs of bias about 1/sqrt(n).
 
-    Xu et al. (arXiv 2026), Theorem 5, which mixes two distributions (gradient-E18).
-    "product": :math:`X_j = \pm v_j \frac{r}{2\sqrt d}` with probability :math:`\frac{1
-    \pm \delta}2`, independently, :math:`\delta = c/\sqrt n`. "sparse": one uniform
-    coordinate, :math:`X = \pm v_J \frac r2 e_J`, :math:`\delta = c \sqrt{d/n}`.
+    It is from Xu et al. (arXiv 2026), Theorem 5, whose published construction mixes two
+    distributions (gradient-E18). v is a random sign vector. With "product" :math:`X_j =
+    \pm v_j \frac{r}{2\sqrt d}` with probability :math:`\frac{1 \pm \delta}2`,
+    independently, and :math:`\delta = c/\sqrt n`. With "sparse" one uniform coordinate
+    J is not 0, :math:`X = \pm v_J \frac r2 e_J`, and :math:`\delta = c \sqrt{d/n}`.
 
     Parameters
     ----------
@@ -306,9 +310,9 @@ def tilted_signs(
         r, a bound of every gradient on the domain of radius :math:`(r/2)^{1/(\theta -
         1)}`.
     law : {"product", "sparse"}
-        Which version.
+        Distribution of the records.
     tilt : float
-        c > 0; delta is capped at 1.
+        c > 0. delta is at most 1.
 
     Returns
     -------
@@ -325,7 +329,7 @@ def tilted_signs(
     check.positive(tilt=tilt)
     rng = streams(seed, 1)[0]
     signs = np.where(rng.random(dim) < 0.5, -1.0, 1.0)
-    # A sparse record shows one coordinate only, so the signs may lean more.
+    # A sparse record shows one coordinate only, so the bias may be larger.
     root = math.sqrt(dim) if law == "sparse" else 1.0
     delta = min(1.0, tilt * root / math.sqrt(num_records))
     sides = np.where(rng.random((num_records, dim)) < 0.5 * (1.0 + delta), 1.0, -1.0)
@@ -348,6 +352,7 @@ def tilted_signs(
 def _check_hard(
     num_records: int, dim: int, exponent: float, order: float, moment: float
 ) -> None:
+    """Check the arguments of a hard instance."""
     check.array_sides(num_records=num_records, dim=dim)
     check.half_open(2.0, LARGEST_EXPONENT, exponent=exponent)
     check.open_interval(1.0, math.inf, order=order)

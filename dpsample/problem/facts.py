@@ -23,6 +23,8 @@ from dpsample.losses import Custom, Loss, RecordGradient
 from dpsample.losses.record_gradient import ONLY_MINIMIZE
 from dpsample.numerics import norms
 
+# Neighboring data sets differ in one record: it is replaced by any other one, or its
+# loss is set to zero. Their number of records is the same.
 RELATIONS = ("replace_one", "zero_out")
 
 
@@ -35,14 +37,14 @@ class PublicFacts:
     """
 
     num_records: int
-    dim: int
+    dim: int  # coefficients, the intercept included
     loss: Loss
     domain: Domain
-    row_bound: float
-    row_norm: float
-    response_bound: float | None = None
-    offset_bound: float = 0.0
-    intercept: bool = False
+    row_bound: float  # largest norm of a row, without the intercept's 1
+    row_norm: float  # exponent of that norm
+    response_bound: float | None = None  # largest |response|, None if none is declared
+    offset_bound: float = 0.0  # largest |offset|
+    intercept: bool = False  # whether rows end with a 1
 
     def __post_init__(self) -> None:
         """Check every fact on its own and against the others."""
@@ -122,10 +124,75 @@ class PublicFacts:
     @cached_property
     def margin_bound(self) -> float:
         """Bound of abs(<a, theta> + offset) over the domain and all possible rows."""
-        return float(self.full_row_bound * self._radius + self.offset_bound)
+        return float(self.full_row_bound * self._dual_radius + self.offset_bound)
+
+    @cached_property
+    def margin_width(self) -> float:
+        """Bound of the length of the interval of margins of one record.
+
+        It is the bound of a row times the diameter of the domain in the dual norm, and
+        at most twice `margin_bound`, without the offset.
+        """
+        dual = norms.dual(self.row_norm)
+        diameter = 2.0 * self._radius
+        if not self.is_matrix:
+            diameter = min(diameter, self.domain.diameter(dual, self.dim))
+        return float(self.full_row_bound * diameter)
+
+    def loss_range(self, relation: str = "replace_one") -> float:
+        """Return the range Omega of one record in the sum of losses, rounded up.
+
+        It is the largest oscillation (supremum less infimum over the domain) of the
+        change of the sum of losses between neighbors. If a record is set to zero, the
+        change is its loss f(.; s). With Omega_1, the largest oscillation of f(.; s)
+        over all records s, it is at most Omega_1. If a record is replaced, the change
+        f(.; s) - f(.; s') has at most 2 Omega_1. On centered balls and on boxes of two
+        or more dimensions this is attained.
+
+        Parameters
+        ----------
+        relation : {"replace_one", "zero_out"}
+            Neighboring relation.
+
+        Returns
+        -------
+        float
+            Omega > 0, finite.
+
+        Raises
+        ------
+        ValueError
+            If Omega is infinite: the domain is unbounded, or the loss's slope is.
+
+        Examples
+        --------
+        >>> import dpsample as dps
+        >>> facts = PublicFacts(num_records=10, dim=3, row_bound=1.0, row_norm=2.0,
+        ...                     loss=dps.losses.Logistic(),
+        ...                     domain=dps.domains.Ball(2.0))
+        >>> [round(facts.loss_range(r), 9) for r in ("replace_one", "zero_out")]
+        [4.0, 2.0]
+        """
+        check.one_of(RELATIONS, relation=relation)
+        single = self._single_range
+        if math.isinf(single):
+            if not self.domain.is_bounded:
+                remedy = "Use a Ball or a Box."
+                check.fail("domain", "bounded for a finite range", self.domain, remedy)
+            self._fail_unbounded()
+        return 2.0 * single if relation == "replace_one" else single
+
+    @cached_property
+    def _single_range(self) -> float:
+        """Largest oscillation of one record's loss on the domain, perhaps infinite."""
+        if not self.domain.is_bounded:
+            return math.inf
+        return self.loss.oscillation(
+            self.margin_bound, self.margin_width, self.response_bound
+        )
 
     @property
-    def _radius(self) -> float:
+    def _dual_radius(self) -> float:
         """Largest norm of a point of the domain, in the dual of the rows' norm."""
         dual, zero = norms.dual(self.row_norm), np.zeros(self.dim)
         shape = self.domain.matrix_shape
@@ -141,7 +208,8 @@ class PublicFacts:
         shift = 0.0 if offset is None else np.abs(offset)
         # The margin of a row of zeros is 0, even if the radius is infinite.
         with np.errstate(invalid="ignore"):
-            return np.nan_to_num(sizes * self._radius, nan=0.0, posinf=np.inf) + shift
+            reaches = sizes * self._dual_radius
+            return np.nan_to_num(reaches, nan=0.0, posinf=np.inf) + shift
 
     def lipschitz(self, p: float) -> float:
         r"""Return the Lipschitz constant G of one record's loss in the l_p norm.
@@ -176,6 +244,7 @@ class PublicFacts:
         return {}
 
     def _fail_unbounded(self) -> NoReturn:
+        """Raise for an infinite bound of slopes, with a remedy for its cause."""
         if not self.loss.has_margin:
             condition = "a function of the margin <a, theta>"
             check.fail("loss", condition, self.loss, ONLY_MINIMIZE)
@@ -269,6 +338,8 @@ def smoothness_or_inf(facts: PublicFacts, p: float = 2.0) -> float:
 
 
 def _smoothness(facts: PublicFacts, p: float) -> float:
+    """Return `smoothness` of a loss of the margin, without the cache."""
+    # Without a declared bound, responses are at most 1 or are not read by the loss.
     bound = 1.0 if facts.response_bound is None else facts.response_bound
     # Every built-in curvature is largest at one of these responses.
     response = np.array([-bound, bound])

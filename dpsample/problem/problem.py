@@ -137,6 +137,7 @@ class Problem:
         if isinstance(loss, RecordGradient):
             loss.check_records(rows, self.data.offset)
             encoding = None  # theta is not linear in the rows
+            # Names of columns are not names of coefficients if their numbers differ.
             if feature_names is None and self.dim != width:
                 names = None
         self.encoding = encoding
@@ -241,6 +242,10 @@ class Problem:
     def _complete_names(
         self, names: Sequence[str] | None, width: int
     ) -> tuple[str, ...]:
+        """Return names of ``width`` coefficients, and of the intercept if there is one.
+
+        By default they are positions: "0", "1" and so on.
+        """
         if names is None:
             names = [str(j) for j in range(width)]
         labels = unique(names)
@@ -365,13 +370,70 @@ class Problem:
             self.loss.check_records(rows, other.data.offset)
         return other
 
+    def with_model(self, loss: Loss, domain: Domain) -> Self:
+        """Build the problem of the same records with another loss or domain.
+
+        Parameters
+        ----------
+        loss : Loss
+            A loss of the margin, for the same kind of responses.
+        domain : Domain
+            Set of allowed coefficients.
+
+        Returns
+        -------
+        Problem
+            It shares bounds, names and encoding.
+
+        Raises
+        ------
+        ValueError
+            If records are not in memory, or the class refuses them with this loss.
+
+        Examples
+        --------
+        >>> import dpsample as dps
+        >>> problem = dps.Problem([[0.6], [1.0]], [1.0, -1.0], row_bound=1.0,
+        ...     loss=dps.losses.Logistic(), domain=dps.domains.WholeSpace())
+        >>> problem.with_model(dps.losses.Hinge(), dps.domains.Ball(2.0))
+        Problem(2 records, 1 coefficients, hinge loss, domain ball)
+        """
+        if not self.storage.is_in_memory:
+            remedy = "Build the problem with this loss and domain."
+            check.fail("problem", "one of records in memory", self, remedy)
+        facts, data = self.facts, self.data
+        width = self.dim - int(facts.intercept)
+        # The last column of records with an intercept is a 1 that the class appends.
+        rows: Any = data.dense[:, :width]
+        if data.dense.shape[0] == 0:
+            from scipy import sparse
+
+            parts = data.values, data.columns.astype(np.int64), data.starts
+            shape = (self.num_records, self.dim)
+            rows = sparse.csr_array(parts, shape=shape)[:, :width]
+        return type(self)(
+            rows,
+            data.response,
+            loss=loss,
+            domain=domain,
+            row_bound=facts.row_bound,
+            row_norm=facts.row_norm,
+            response_bound=facts.response_bound,
+            intercept=facts.intercept,
+            clip_rows=self.clip_rows,
+            feature_names=None if self.encoding else self.feature_names[:width],
+            offset=data.offset if data.offset.size else None,
+            offset_bound=facts.offset_bound,
+            encoding=self.encoding,
+        )
+
     def margins(self, theta: ArrayLike) -> Array:
         """Return margins <a_i, theta> + b_i of all records, shape (num_records,)."""
         point = check.array("theta", theta, shape=(self.dim,))
         return np.concatenate(list(self.storage.map(margins_of, point)))
 
     def __repr__(self) -> str:
-        """Sizes, loss and domain on one line."""
+        """Return sizes, loss and domain on one line."""
         return (
             f"Problem({self.num_records} records, {self.dim} coefficients, "
             f"{self.loss.name} loss, domain {self.domain.name})"

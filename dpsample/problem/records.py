@@ -35,7 +35,8 @@ MAX_TILED = 2**18
 # Multiply-adds of one call that computes a curvature matrix, so that Ctrl-C takes
 # effect between calls.
 GRAM_NUMBERS = 10**7
-# Words of 32 bits, from which indices of records are drawn.
+# Indices of records are drawn from words of 32 bits: the shift to the upper half of 64
+# bits, the mask of the lower half, and the number of such words.
 HALF = np.uint64(32)
 LOWER_HALF = np.uint64(2**32 - 1)
 WORD_SIZE = np.uint64(2**32)
@@ -156,12 +157,13 @@ def writable(data: Data) -> Data:
 
 
 def _is_foreign(part: object) -> bool:
+    """Return whether Numba would give an array another type than a new one."""
     is_array = isinstance(part, np.ndarray)
     return is_array and (type(part) is not np.ndarray or not part.flags.writeable)
 
 
 def make_work(data: Data) -> Work:
-    """Scratch memory for one chain on these records."""
+    """Return scratch memory for one chain on these records."""
     return Work(
         np.empty(data.block),
         np.empty(data.block),
@@ -249,7 +251,7 @@ def add_transposed(data, slopes, start, stop, scratch, out):
 
 @kernel(counts_references=False)
 def four_columns(tile, count, j):
-    """Return the features j to j + 3 of ``count`` records of a tile."""
+    """Return the features j to j + 3 of the ``count`` records of a tile, as views."""
     first = j * count
     a, b = tile[first : first + count], tile[first + count : first + 2 * count]
     first += 2 * count
@@ -398,9 +400,10 @@ def curvature_matrix(data: Data, weights: Array) -> Array:
 
 
 def weighted_gram(data: Data, weights: Array) -> Array:
-    """Return the sum of weights_i a_i a_i^T, shape (dim, dim)."""
+    """Return the sum of weights_i a_i a_i^T, shape (dim, dim). Weights are >= 0."""
     out = np.zeros((data.dim, data.dim))
     if data.dense.shape[0] == 0:
+        # A record takes as many multiply-adds as the square of its entries.
         largest = int(np.diff(data.starts).max(initial=1))
         count = max(1, GRAM_NUMBERS // largest**2)
         for start in range(0, data.num_records, count):

@@ -24,7 +24,8 @@ from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array
 from dpsample.problem.records import block_size
 
-# Features of a chunk, 4 MB in doubles.
+# Number of features of a chunk, 4 MB in doubles. A chunk is what one call of a pass
+# reads, and all backends have the same chunks.
 CHUNK_NUMBERS = 2**19
 
 
@@ -152,7 +153,7 @@ class FileTable:
 
 
 def write_to_files(parts: Iterable[Sequence[Array]]) -> list[Array]:
-    """Concatenate columns that come in parts, in files that are mapped.
+    """Write columns that come in parts to files, and return them as mapped arrays.
 
     The files have no name, and are deleted with the arrays. They are in the directory
     of the environment variable TMPDIR.
@@ -213,7 +214,8 @@ class ParquetTable:
         sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         ends = np.cumsum(sizes)
         batches: Iterator[NDArray[Any]] = iter(())
-        rest, position = np.empty((0, len(self.names))), -1
+        # Rows from ``position`` on that are decoded, but not returned yet.
+        leftover, position = np.empty((0, len(self.names))), -1
 
         def decode_from(group: int) -> Iterator[NDArray[Any]]:
             groups = list(range(group, len(ends)))
@@ -232,19 +234,18 @@ class ParquetTable:
                     axis=1,
                 )
 
-        # ``leftover`` are rows from ``position`` on that are decoded, but not returned.
         def read(start: int, stop: int) -> NDArray[Any]:
-            nonlocal batches, rest, position
+            nonlocal batches, leftover, position
             if start != position:
                 group = int(np.searchsorted(ends, start, side="right"))
                 batches = decode_from(group)
-                rest, position = rest[:0], int(ends[group] - sizes[group])
-            parts, count = [rest], len(rest)
+                leftover, position = leftover[:0], int(ends[group] - sizes[group])
+            parts, count = [leftover], len(leftover)
             while count < stop - position:
                 parts.append(next(batches))
                 count += len(parts[-1])
             buffered = np.concatenate(parts)
-            selected, rest = (
+            selected, leftover = (
                 buffered[start - position : stop - position],
                 buffered[stop - position :],
             )

@@ -164,6 +164,7 @@ class RecordRules:
         # The norm of a huge row may overflow, so the row is first scaled to `HUGE`.
         if is_huge and self.clip_rows:
             scale_rows(rows, np.minimum(1.0, HUGE / np.maximum(largest, 1.0)))
+        # Without clipping a huge row is an error, which may quote its largest entry.
         has_error = is_huge and not self.clip_rows
         sizes = largest if has_error else row_norms(rows, facts)
         above = np.flatnonzero(sizes > facts.row_bound * (1.0 + NORM_TOLERANCE))
@@ -337,12 +338,13 @@ class TableStorage(_LocalStorage):
     def __init__(
         self, features: Table, response: Table, offset: Table | None, rules: RecordRules
     ) -> None:
-        self.first = 0  # number of the first record
+        self.first = 0  # number of the first record, in messages
         self.tables = (features, response, *(() if offset is None else (offset,)))
         self.rules = rules
         self.num_records, self.dim = features.shape[0], rules.facts.dim
         self.chunk = chunk_size(self.num_records, self.dim)
         self.is_in_memory = isinstance(features, ArrayTable)
+        # Files must be the same in every pass as when their bounds were checked.
         self.stamps = [table.stamp() for table in self.tables]
 
     @property
@@ -399,6 +401,7 @@ class TableStorage(_LocalStorage):
     def _read_part(
         self, readers: list[Read], out: Array, start: int, stop: int
     ) -> Data:
+        """Return a chunk within its bounds, in the memory of ``out``."""
         rows, response, offset = self._read_raw(readers, out, start, stop)
         self._bound(rows, response, offset, start)
         params = self.rules.facts.loss.params
@@ -494,7 +497,8 @@ def store_here(
             features = ArrayTable(np.array(features, order="C"))
         elif not rules.facts.loss.has_margin:
             check.fail("features", "in memory for a record gradient", "a file")
-        stored = TableStorage(features, columns[0], (*columns, None)[1], rules)
+        offsets = columns[1] if offset is not None else None
+        stored = TableStorage(features, columns[0], offsets, rules)
         rules.enforce(stored.check())
         return stored
     y, *rest = (np.array(c.reader()(0, count), np.float64).ravel() for c in columns)

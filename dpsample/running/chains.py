@@ -23,7 +23,13 @@ from dpsample.core.arrays import Array
 from dpsample.core.files import check_output
 from dpsample.core.pauses import ChunkSize, Interrupts
 from dpsample.running.checkpoint import CheckpointRun, Progress, load, save, snapshot
-from dpsample.samplers.chain import NUM_STATS, ChainState, Prepared, Runner
+from dpsample.samplers.chain import (
+    NUM_STATS,
+    ChainState,
+    Prepared,
+    Runner,
+    own_statistics,
+)
 
 CHECKPOINT_SECONDS = 30.0
 # Maximum number of coefficients in a chunk of draws that are discarded.
@@ -57,16 +63,21 @@ class Chains:
     """Draws of several chains, which an interrupt may have ended."""
 
     draws: Array  # (chain, draw, dim)
-    stats: Array  # (chain, draw, NUM_STATS), see `samplers.chain`
+    stats: Array  # (chain, draw, statistic), see `samplers.chain`
     states: Sequence[ChainState]
     is_interrupted: bool
     is_out_of_time: bool = False  # whether the time limit came before the last draw
     num_discarded: int = 0  # draws of the warm-up of every chain
+    warmup_draws: Array  # as draws, empty unless the warm-up is kept
+    warmup_stats: Array
+    warmup_seconds: float  # spent in this call
+    draw_seconds: float
 
 
 def _hold_interrupts(
     interrupts: Interrupts | None,
 ) -> AbstractContextManager[Interrupts]:
+    """Return a context that collects Ctrl-C, or the one that is open already."""
     if interrupts is None:
         return pauses.hold_interrupts()
     return nullcontext(interrupts)
@@ -110,6 +121,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
     identity: str = "",
     extend: Callable[[Array], int] | None = None,
+    keeps_warmup: bool = False,
     on_progress: Progress | None = None,
     interrupts: Interrupts | None = None,
     limit: TimeLimit = NO_LIMIT,
@@ -125,8 +137,10 @@ def run(
     checkpoint with another ``identity``, a hash of the density and its chains, is an
     error. ``extend`` maps the draws kept so far to the number that is needed. It is
     called when there are ``num_draws``, and again when there is the number that it
-    returned. ``on_progress`` is called with (draws done by every chain, total, run),
-    warm-up included. ``interrupts`` is the list of a block that holds Ctrl-C already.
+    returned. With ``keeps_warmup`` the draws that are discarded are returned apart, and
+    a checkpoint has them, too. ``on_progress`` is called with (draws done by every
+    chain, total, run), warm-up included. ``interrupts`` is the list of a block that
+    holds Ctrl-C already.
 
     Return all draws. After Ctrl-C or the limit they are the draws that every chain has
     finished. Later draws are lost, so states are ahead of the draws unless there is a
@@ -141,7 +155,13 @@ def run(
     if checkpoint is not None:
         check.instance((str, os.PathLike), checkpoint=checkpoint)
     states = [prepared.init(start) for start in starts]
-    run = CheckpointRun(states, list(streams), num_warmup)
+    run = CheckpointRun(
+        states,
+        list(streams),
+        num_warmup,
+        num_stats=NUM_STATS + len(own_statistics(prepared)),
+        keeps_warmup=keeps_warmup,
+    )
     goal = num_warmup + num_draws
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None:
@@ -161,7 +181,8 @@ def run(
         loop.reach(goal, pool, interrupted)
         # Rounds: the draws so far decide how many are needed.
         while extend is not None and not loop.has_to_end(interrupted):
-            next_goal = num_warmup + extend(run.draws[:, : goal - num_warmup])
+            drawn = run.draws[:, num_warmup - run.num_dropped : goal - run.num_dropped]
+            next_goal = num_warmup + extend(drawn)
             if next_goal <= goal:
                 break
             goal = next_goal
@@ -169,10 +190,15 @@ def run(
         # Ctrl-C is held here, so that neither the file nor the draws are lost.
         if path is not None:
             save(path, identity, run)
-    returned = slice(0, min(goal - num_warmup, run.num_kept))
+    end = min(goal - run.num_dropped, run.num_kept)
+    begin = min(num_warmup - run.num_dropped, end)
     return Chains(
-        draws=run.draws[:, returned],
-        stats=run.stats[:, returned],
+        draws=run.draws[:, begin:end],
+        stats=run.stats[:, begin:end],
+        warmup_draws=run.draws[:, :begin],
+        warmup_stats=run.stats[:, :begin],
+        warmup_seconds=loop.warmup_seconds,
+        draw_seconds=loop.draw_seconds,
         states=run.states,
         is_interrupted=bool(interrupted),
         is_out_of_time=run.done < goal and not interrupted,
@@ -196,13 +222,14 @@ class _Loop:
         self.runner, self.run, self.size = runner, run, ChunkSize(chunk)
         self.path, self.identity, self.limit = path, identity, limit
         self.on_progress, self.saved = on_progress, time.monotonic()
+        self.warmup_seconds = self.draw_seconds = 0.0
 
     def reach(
         self, goal: int, pool: ThreadPoolExecutor, interrupted: list[float]
     ) -> None:
         """Go on until every chain has ``goal`` draws, Ctrl-C or the time limit."""
         run = self.run
-        run.reserve(goal - run.num_warmup)
+        run.reserve(goal)
 
         def show() -> None:
             if self.on_progress is not None:
@@ -217,7 +244,8 @@ class _Loop:
             pauses.notify_listeners()
             stop = min(run.done + self.size.size, goal)
             # Draws of the warm-up are in an array of their own, which must stay small.
-            if run.done < run.num_warmup:
+            is_warmup = run.done < run.num_warmup
+            if is_warmup:
                 max_size = max(1, CHUNK_NUMBERS // run.draws.shape[2])
                 stop = min(stop, run.done + max_size, run.num_warmup)
             # A chunk that is given up leaves states between draws. A checkpoint needs
@@ -225,11 +253,16 @@ class _Loop:
             undo = None if self.path is None else snapshot(run)
             begin = time.perf_counter()
             _run_chunk(pool, self.runner, run, stop, is_late, show)
+            seconds = time.perf_counter() - begin
+            if is_warmup:
+                self.warmup_seconds += seconds
+            else:
+                self.draw_seconds += seconds
             if run.done < stop:
                 if undo is not None:
                     undo()
                 break
-            self.size.update(time.perf_counter() - begin)
+            self.size.update(seconds)
             show()
             if self.path is not None and self.is_checkpoint_due():
                 save(self.path, self.identity, run)

@@ -20,7 +20,7 @@ from dpsample.core.arithmetic import arithmetic
 from dpsample.core.arrays import Array
 from dpsample.core.files import replacing
 from dpsample.core.streams import restore_state, save_state
-from dpsample.samplers.chain import NUM_STATS, ChainState
+from dpsample.samplers.chain import COUNT, NUM_STATS, ChainState
 
 Saved = NDArray[np.generic]
 # Arrays of a chain's state that a file holds, and all arrays of a file.
@@ -37,18 +37,29 @@ class CheckpointRun:
         states: list[ChainState],
         streams: list[np.random.Generator],
         num_warmup: int = 0,
+        *,
+        num_stats: int = NUM_STATS,
+        keeps_warmup: bool = False,
     ) -> None:
         self.states, self.streams = states, streams
-        # Draws of every chain, and the number of them that are discarded.
+        # Draws of every chain, and the number of them that belong to the warm-up.
         self.done, self.num_warmup = 0, num_warmup
-        # (chain, draw, ...), for as many draws after the warm-up as were reserved.
+        # Number of the first draws that are discarded.
+        self.num_dropped = 0 if keeps_warmup else num_warmup
+        # (chain, draw, ...), for as many draws as were reserved.
         self.draws = np.empty((len(states), 0, states[0].position.size))
-        self.stats = np.empty((len(states), 0, NUM_STATS))
-        # Statistics of the last part of the warm-up, for the live line.
-        self.warmup_stats = np.empty((len(states), 0, NUM_STATS))
+        self.stats = np.empty((len(states), 0, num_stats))
+        # Statistics of the last part of a discarded warm-up, for the live line.
+        self.warmup_stats = np.empty((len(states), 0, num_stats))
 
-    def reserve(self, num_draws: int) -> None:
-        """Allocate memory for a number of draws per chain after the warm-up."""
+    @property
+    def keeps_warmup(self) -> bool:
+        """Whether draws of the warm-up are kept, before the others."""
+        return self.num_dropped < self.num_warmup
+
+    def reserve(self, goal: int) -> None:
+        """Allocate memory for ``goal`` draws per chain, warm-up included."""
+        num_draws = goal - self.num_dropped
         if num_draws > self.draws.shape[1]:
             try:
                 self.draws = _extend(self.draws, self.num_kept, num_draws)
@@ -59,16 +70,16 @@ class CheckpointRun:
 
     @property
     def num_kept(self) -> int:
-        """Number of draws of every chain after its warm-up."""
-        return max(0, self.done - self.num_warmup)
+        """Number of draws of every chain that are kept."""
+        return max(0, self.done - self.num_dropped)
 
     def arrays_until(self, stop: int) -> tuple[Array, Array]:
         """Return the arrays for the draws up to ``stop`` and their statistics."""
-        if self.done >= self.num_warmup:
-            part = slice(self.num_kept, stop - self.num_warmup)
+        if self.done >= self.num_dropped:
+            part = slice(self.num_kept, stop - self.num_dropped)
             return self.draws[:, part], self.stats[:, part]
         shape = (len(self.states), stop - self.done)
-        self.warmup_stats = np.zeros((*shape, NUM_STATS))
+        self.warmup_stats = np.zeros((*shape, self.stats.shape[2]))
         return np.empty((*shape, self.draws.shape[2])), self.warmup_stats
 
 
@@ -153,12 +164,15 @@ def load(
     if str(file["identity"]) != identity or file["draws"].shape[:1] != (chains,):
         condition = "of this target, sampler, seed, start and number of chains"
         check.fail("checkpoint", condition, f"another run's file {path.name}", REMEDY)
-    num_kept = _count_kept(path, file, run)
+    num_saved = _count_saved(path, file, run)
     expected = {
-        "draws": np.empty((chains, num_kept, run.draws.shape[2])),
-        "stats": np.empty((chains, num_kept, NUM_STATS)),
+        "draws": np.empty((chains, num_saved, run.draws.shape[2])),
+        "stats": np.empty((chains, num_saved, run.stats.shape[2])),
         **{name: _stack(run, name) for name in STATE},
     }
+    # Earlier versions had no statistics of one sampler alone. They stay unknown.
+    file["stats"] = _widen(file["stats"], NUM_STATS, expected["stats"], np.nan)
+    file["counts"] = _widen(file["counts"], len(COUNT), expected["counts"], 0)
     for name, like in expected.items():
         _check_array(path, name, file[name], like)
     streams = _restore_streams(path, file["streams"], chains)
@@ -168,9 +182,11 @@ def load(
         )
         message += " The run goes on, though not bit for bit."
         warnings.warn(message, RuntimeWarning, stacklevel=check.user_stack_level())
-    run.reserve(num_kept)
-    run.draws[:, :num_kept], run.stats[:, :num_kept] = file["draws"], file["stats"]
+    run.reserve(int(file["done"]))
     run.done = int(file["done"])
+    last = slice(num_saved - run.num_kept, None)
+    run.draws[:, : run.num_kept] = file["draws"][:, last]
+    run.stats[:, : run.num_kept] = file["stats"][:, last]
     for c in range(chains):
         # The other arrays of a state are computed from its position.
         run.states[c] = init(file["position"][c])
@@ -179,8 +195,21 @@ def load(
         run.streams[c] = streams[c]
 
 
-def _count_kept(path: Path, file: dict[str, Saved], run: CheckpointRun) -> int:
-    """Return the number of draws of each chain in a file, without its warm-up."""
+def _widen(array: Saved, width: int, like: Saved, value: float) -> Saved:
+    """Append columns of a value to an array of a width, up to the width of another."""
+    num_missing = like.shape[-1] - width
+    is_narrow = array.shape == (*like.shape[:-1], width) and array.dtype == like.dtype
+    if num_missing == 0 or not is_narrow:
+        return array
+    missing = np.full((*like.shape[:-1], num_missing), value, like.dtype)
+    return np.concatenate([array, missing], axis=-1)
+
+
+def _count_saved(path: Path, file: dict[str, Saved], run: CheckpointRun) -> int:
+    """Return the number of draws of each chain in a file, which may have its warm-up.
+
+    They are as many as the run keeps, or more.
+    """
     for name in ("done", "num_warmup"):
         _check_array(path, name, file[name], np.array(0))
     done, num_warmup = int(file["done"]), int(file["num_warmup"])
@@ -189,9 +218,13 @@ def _count_kept(path: Path, file: dict[str, Saved], run: CheckpointRun) -> int:
     if num_warmup != run.num_warmup:
         check.fail("num_warmup", f"{num_warmup}, as in {path.name}", run.num_warmup)
     num_kept = max(0, done - num_warmup)
-    if file["draws"].shape[1:2] != (num_kept,):
+    if file["draws"].shape[1:2] not in {(num_kept,), (done,)}:
         _reject(path, f"draws of shape {file['draws'].shape} for {num_kept} draws")
-    return num_kept
+    num_saved = int(file["draws"].shape[1])
+    if run.keeps_warmup and num_saved < done:
+        remedy = "Its warm-up was not kept. Choose another file, or go on without it."
+        check.fail("keep_warmup", f"False, as in {path.name}", True, remedy)
+    return num_saved
 
 
 def _reject(path: Path, got: str) -> NoReturn:
@@ -211,6 +244,7 @@ def _check_array(path: Path, name: str, array: Saved, like: Saved) -> None:
 def _restore_streams(
     path: Path, text: object, chains: int
 ) -> list[np.random.Generator]:
+    """Return the streams of a checkpoint, or raise if they cannot be restored."""
     try:
         states = json.loads(str(text))
         restored = [restore_state(state) for state in states]

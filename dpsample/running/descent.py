@@ -319,6 +319,7 @@ class Program:
 
 
 def _output(phase: Loop, memory: Memory, num_steps: int) -> Array:
+    """Return the output of a loop after some steps."""
     if phase.weights is not None:
         return np.asarray(memory.average / phase.weight_of(num_steps))
     if isinstance(phase.step, AcceleratedStep):

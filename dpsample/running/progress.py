@@ -28,7 +28,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 Paint = Callable[[object], None]  # function that shows a table or a text
 
-REFRESH_SECONDS = 0.2
+REFRESH_SECONDS = 0.2  # minimum time between two changes of a line
 PATIENCE_SECONDS = 2.0  # before a line appears
 # A first call says that it compiles if more follows after so long.
 COMPILED_SECONDS = 0.3
@@ -49,6 +49,7 @@ def is_shown() -> bool:
 
 
 def _in_notebook() -> bool:
+    """Return whether this process is the kernel of a Jupyter notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return type(shell).__name__ == "ZMQInteractiveShell"
@@ -193,7 +194,7 @@ class _Lines:
         if self.warmup_end is not None and done - self.warmup_end[1] >= 20:
             since, first = self.warmup_end
             first_used = max(first, done - NUM_RECENT)
-            part = slice(first_used - run.num_warmup, done - run.num_warmup)
+            part = slice(first_used - run.num_dropped, done - run.num_dropped)
             draws_per_second = (done - first) / max(now - since, 1e-9)
             energies = run.stats[:, part, STAT.energy, None]
             draws = run.draws[:, part, :3]

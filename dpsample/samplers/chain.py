@@ -205,12 +205,15 @@ def remember_counts(state, before, control):
             before[j] = state.counts[j]
 
 
-def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
+def compile_run(
+    step: Callable[..., int], fill_row: Kernel[..., None] = fill_statistics
+) -> Kernel[..., tuple[int, int]]:
     """Compile the loop of a sampler with its step (target, pieces, plan, state, rng).
 
     The kernel makes ``num_steps`` steps per row of ``draws`` and returns a code of
     `errors`, or `PAUSED`, with the number of rows filled. A step that may be long
-    pauses itself, with its stage in ``state.work.control``.
+    pauses itself, with its stage in ``state.work.control``. ``fill_row`` fills the
+    statistics of a draw, and more columns than `STAT` has if the rows have them.
 
     The step does not count references to arrays, which would take longer than the rest
     of a short step. So it must not allocate arrays: Numba's error is "NRT required".
@@ -238,7 +241,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
                 is_over = is_due(control)
             control.steps_done = 0
             copy_into(state.position, draws[t])
-            fill_statistics(state, before, stats[t])
+            fill_row(state, before, stats[t])
             if is_over and t + 1 < draws.shape[0]:
                 return PAUSED, t + 1
         return OK, draws.shape[0]
@@ -327,6 +330,8 @@ class PreparedChain:
     settings: Settings = field(default_factory=dict)
     scatter: Array | None = None  # (dim, m): factor of the covariance of starts
     start_fn: Callable[[np.random.Generator], Array] | None = None  # in place of it
+    # Statistics of a draw that only this sampler has, columns after those of `STAT`.
+    own_statistics: tuple[str, ...] = ()
 
     def init(self, position: Array | None = None) -> ChainState:
         """Return a new chain at a position of the domain, or at the usual start."""
@@ -363,6 +368,11 @@ class PreparedChain:
             *flatten_plan(self.target.numbers),
             *self.target.identity(self.start),
         ]
+
+
+def own_statistics(prepared: Prepared) -> tuple[str, ...]:
+    """Return the names of the statistics that only this sampler has."""
+    return prepared.own_statistics if isinstance(prepared, PreparedChain) else ()
 
 
 def flatten_plan(value: object) -> list[object]:

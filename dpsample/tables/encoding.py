@@ -162,6 +162,7 @@ class Encoding:
             object.__setattr__(self, name, value)
 
     def _check_response(self) -> None:
+        """Check the declarations of the target, if there are any."""
         levels = self.levels
         if levels is not None and self.positive_label is None and len(levels) != 2:
             remedy = "Give two levels, the positive one last, or a positive_label."

@@ -79,35 +79,36 @@ def read_table(
     r"""Read a file into features with a public bound and a response.
 
     With ``bounds``, numeric columns are scaled from their public ranges, categorical
-    ones become indicators of their public levels, and rows of m columns are divided
-    by m^(1/row_norm), so that the implied row bound is 1 (times ``scale``). Without, or
-    if they declare the response only, all features must be numbers and are taken as
-    they are.
+    ones become indicators of their public levels, and rows of m columns are divided by
+    m^(1/row_norm), so that the implied row bound is 1 (times ``scale``). Without
+    bounds, or if they declare the response only, all features must be numbers and are
+    taken as they are.
 
     Parameters
     ----------
     path : str or Path
-        File, possibly compressed by bz2, gzip, xz or Zstandard; a pipe, or "-" for
+        File, which may be compressed by bz2, gzip, xz or Zstandard. A pipe, or "-" for
         stdin, needs a ``format``.
     target : str, or int of a file whose columns are numbers, optional
-        Name of the response column; a LIBSVM file has its own.
+        Name of the response column. A LIBSVM file has its own.
     positive_label : str, int, bool or bytes, optional
         Label that becomes 1, all others becoming -1. It is one of the levels that
         ``bounds`` declare for the response, which are all labels that there can be, in
         any form in which a record may hold it.
     bounds : Schema, str or Path, optional
         Public facts about the columns and the file, or the TOML or JSON file that has
-        them; docs/tables.md describes it. For a LIBSVM file they declare the response
-        only, under the name "label".
+        them, which docs/tables.md describes. For a LIBSVM file they declare the
+        response only, under the name "label".
     clip : bool
         Move values and rows to their public bounds, instead of raising an error.
     symmetric : bool
         Scale numbers to [-1, 1] rather than [0, 1].
     row_norm : float
-        Exponent, in [1, inf], of the norm that the row bound is about.
+        Exponent, in [1, inf], of the norm of the row bound.
     row_bound : float, optional
-        Declared bound of the scaled rows: needed without ``bounds``; with them, a
-        smaller one than ``scale``, to which ``clip`` scales longer rows down.
+        Declared bound of the scaled rows, which is needed without ``bounds``. With
+        ``bounds`` it is smaller than ``scale``, and ``clip`` scales longer rows down to
+        it.
     scale : float
         Public factor of all features.
     format : {"csv", "tsv", "parquet", "libsvm"}, optional
@@ -127,9 +128,9 @@ def read_table(
     ------
     ValueError
         If the file is missing or malformed, a value is missing or outside its public
-        bounds, a label or a column is not declared, declared but absent, or not one of
-        ``columns``; the message names record and column. Also if an option does not go
-        with the format.
+        bounds, or a label or a column is not declared, is declared but absent, or is
+        not one of ``columns``. The message names record and column. Also if an option
+        is not for this format.
     ImportError
         If the file is Parquet, or compressed by Zstandard, and pyarrow is not
         installed.
@@ -272,6 +273,7 @@ def from_libsvm(
 
 
 def _reject_libsvm_bounds(bounds: Schema) -> NoReturn:
+    """Raise for bounds that declare features of a LIBSVM file."""
     condition = f"about the response {LABEL!r} only for a LIBSVM file"
     remedy = "Its features are taken as they are: declare row_bound."
     check.fail("bounds", condition, check.describe(bounds.to_dict()), remedy)

@@ -113,6 +113,7 @@ def _label(section: str, name: object) -> str:
 
 
 def _ends(label: str, value: object, condition: str) -> tuple[Any, Any]:
+    """Return the two ends of a declared range."""
     if not (isinstance(value, list | tuple) and len(value) == 2):
         remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
         check.fail(label, f"{condition} [lower, upper]", check.describe(value), remedy)
@@ -120,6 +121,7 @@ def _ends(label: str, value: object, condition: str) -> tuple[Any, Any]:
 
 
 def _bounds(section: str, name: str, value: object) -> Bounds:
+    """Return the bounds of a numeric or log column, which must differ after scaling."""
     label = _label(section, name)
     ends = _ends(label, value, "two finite numbers")
     if any(
@@ -140,6 +142,7 @@ def _bounds(section: str, name: str, value: object) -> Bounds:
 
 
 def _dates(name: str, value: object) -> tuple[str, str]:
+    """Return the first and last day of a column of dates, in ISO 8601."""
     label = _label("date", name)
     first, last = (days(label, end) for end in _ends(label, value, "two dates"))
     if not first < last:
@@ -180,6 +183,7 @@ def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...
 
 
 def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """Return a section of the bounds, whose keys are names of columns as text."""
     section = content.get(name, {})
     if not isinstance(section, Mapping):
         check.fail(name, "a table of columns", check.describe(section), REMEDY)
@@ -377,7 +381,7 @@ class Schema:
         return tuple(name for kind in KINDS[:-1] for name in getattr(self, kind))
 
     def kind(self, column: str) -> str | None:
-        """Section that declares a column, or None."""
+        """Return the section that declares a column, or None."""
         check.instance(str, column=column)
         for section in KINDS:
             if column in getattr(self, section):

@@ -13,7 +13,7 @@ LARGEST_EXPONENT = 1000.0
 
 
 def unit_rows(rng: np.random.Generator, size: tuple[int, int], q: float) -> Array:
-    """Gaussian directions, scaled to q-norm 1 except for rounding downwards."""
+    """Draw Gaussian directions, scaled to q-norm 1 except for rounding downwards."""
     rows = rng.standard_normal(size)
     if math.isinf(q):
         norms = np.max(np.abs(rows), axis=1)
@@ -29,7 +29,7 @@ def unit_rows(rng: np.random.Generator, size: tuple[int, int], q: float) -> Arra
 def dataset_of(
     rows: Array, response: Array, theta: Array, *, source: str, **bounds: float | None
 ) -> Dataset:
-    """Synthetic records with the names x0, x1, ... and by default rows of size 1."""
+    """Return synthetic records, named x0, x1, ... and by default of size 1."""
     return Dataset(
         features=rows,
         response=response,

@@ -29,7 +29,7 @@ from dpsample.domains import CONTAINS, PROJECT, Domain, WholeSpace
 from dpsample.losses.loss import LOSS_RECORD
 from dpsample.problem import records
 from dpsample.problem.records import Data, Work
-from dpsample.regularizers import REG_GRADIENT, REG_VALUE, Regularizer, SquaredNorm
+from dpsample.regularizers import PowerNorm, Regularizer, SquaredNorm
 from dpsample.targets.density_functions import DensityFunctions, read_functions
 from dpsample.targets.density_trial import EPSILON, DensityTrial
 from dpsample.targets.gibbs_target import (
@@ -190,8 +190,8 @@ class Density(GibbsTarget):
             check.fail("domain", "of dimension >= 1", body, remedy)
         penalty = SquaredNorm(2.0) if regularizer is None else regularizer
         check.instance(Regularizer, regularizer=penalty)
-        if penalty.name == "entropy":
-            penalty.range_on(body, dim)
+        if mu > 0.0 or penalty.name != "custom":
+            penalty.check_on(body, dim)
         given = {
             "energy": energy,
             "log_density": log_density,
@@ -221,8 +221,9 @@ class Density(GibbsTarget):
             feature_names=_names(feature_names, dim),
             is_convex=convex,
         )
+        is_regularized = mu > 0.0 and _makes_integrable(penalty, dim)
         with recorded_errors:
-            is_convex = self._trial().run(is_regularized=mu > 0.0, convex=convex)
+            is_convex = self._trial().run(is_regularized=is_regularized, convex=convex)
         vars(self)["is_convex"] = is_convex
 
     def __getstate__(self) -> dict[str, object]:
@@ -269,8 +270,8 @@ class Density(GibbsTarget):
             functions.value_pointer,
             slope,
             pointer(no_record, LOSS_RECORD),
-            pointer(self.regularizer.value_piece, REG_VALUE),
-            pointer(self.regularizer.gradient_piece, REG_GRADIENT),
+            self.regularizer.value_pointer,
+            self.regularizer.gradient_pointer,
             pointer(self.domain.contains_piece, CONTAINS),
             pointer(self.domain.project_piece, PROJECT),
             pointer(energy_at_point, ENERGY),
@@ -297,7 +298,7 @@ class Density(GibbsTarget):
         return steps, STEEPEST / (self.k * scales)
 
     def new_work(self) -> Work:
-        """Scratch memory for one chain."""
+        """Return scratch memory for one chain."""
         return records.make_work(self._no_records)
 
     @property
@@ -331,7 +332,7 @@ class Density(GibbsTarget):
         return [start, *texts, *self.functions.digests()]
 
     def __repr__(self) -> str:
-        """Functions, domain and parameters."""
+        """Return functions, domain and parameters."""
         function = self.functions.value
         name = getattr(function.python, "__name__", "f").replace("<lambda>", "lambda")
         numbers = f"k={self.k:.6g}"
@@ -342,6 +343,13 @@ class Density(GibbsTarget):
             f"Density({function.name}={name}, dim={self.dim}, domain={self.domain!r}, "
             f"{numbers})"
         )
+
+
+def _makes_integrable(regularizer: Regularizer, dim: int) -> bool:
+    """Return whether a regularizer rises in all directions."""
+    if isinstance(regularizer, PowerNorm):
+        return bool((regularizer.params(dim, np.zeros(dim)).center > 0.0).all())
+    return regularizer.curvature_l2(dim)[0] > 0.0
 
 
 def _names(names: Sequence[str] | None, dim: int) -> tuple[str, ...]:

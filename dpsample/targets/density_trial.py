@@ -223,7 +223,7 @@ class DensityTrial:
                 check.fail(name, f"the gradient of {self.name}", got)
 
     def _check_tails(self) -> None:
-        """Fail where the energy does not rise along an infinite ray."""
+        """Raise if the energy does not rise along an infinite ray."""
         domain = self.domain
         axes = self.axes[:50]
         directions = np.concatenate([axes, -axes, self._random_directions(50)])

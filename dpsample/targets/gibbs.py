@@ -22,7 +22,7 @@ from dpsample.problem import records
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data, Work
 from dpsample.problem.storage import Fold, MemoryStorage, RecordStorage, Result
-from dpsample.regularizers import REG_GRADIENT, REG_VALUE, Regularizer, SquaredNorm
+from dpsample.regularizers import Regularizer, SquaredNorm
 from dpsample.targets.gibbs_target import (
     ENERGY,
     ENERGY_GRADIENT,
@@ -184,7 +184,7 @@ class Gibbs(GibbsTarget):
         """Storage of the records, with responses as in ``data``."""
         storage = self.problem.storage
         if not isinstance(storage, MemoryStorage):
-            return _NearResponses(storage, self.problem)
+            return NearResponses(storage, self.problem)
         return storage if self.data is storage.data else MemoryStorage(self.data)
 
     @lazy_property
@@ -211,8 +211,8 @@ class Gibbs(GibbsTarget):
             value,
             slope,
             record,
-            pointer(self.regularizer.value_piece, REG_VALUE),
-            pointer(self.regularizer.gradient_piece, REG_GRADIENT),
+            self.regularizer.value_pointer,
+            self.regularizer.gradient_pointer,
             pointer(domain.contains_piece, CONTAINS),
             pointer(domain.project_piece, PROJECT),
             pointer(energy, ENERGY),
@@ -220,7 +220,7 @@ class Gibbs(GibbsTarget):
         )
 
     def new_work(self) -> Work:
-        """Scratch memory for one chain."""
+        """Return scratch memory for one chain."""
         return records.make_work(self.data)
 
     @property
@@ -255,7 +255,7 @@ class Gibbs(GibbsTarget):
         return margin_intervals(self.domain, self.data)
 
     def __repr__(self) -> str:
-        """Problem and parameters."""
+        """Return problem and parameters."""
         numbers = f"k={self.k:.6g}, mu={self.mu:.6g}"
         described = self.regularizer.describe(self.domain, self.dim)
         # A polytope may have several centers, so the one in use is shown.
@@ -264,7 +264,7 @@ class Gibbs(GibbsTarget):
         return f"Gibbs({self.problem!r}, {numbers})"
 
 
-class _NearResponses:
+class NearResponses:
     """Storage whose far responses are replaced while they are read.
 
     Sums over records with far responses would lose digits. See `RecordStorage` for the
@@ -282,22 +282,27 @@ class _NearResponses:
 
     @property
     def data(self) -> Data:
+        """Records in memory, with their own responses."""
         return self.storage.data
 
     @property
     def pass_bytes(self) -> float:
+        """Bytes that one pass reads."""
         return self.storage.pass_bytes
 
     @property
     def pass_seconds(self) -> float:
+        """Seconds that one pass takes."""
         return self.storage.pass_seconds
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
+        """Call a function with each part, see `RecordStorage.map`."""
         return self.storage.map(*self.start, function, *args)
 
     def fold(
         self, fold: Fold, function: Callable[..., Result], *args: object
     ) -> Result:
+        """Call a function with each part and fold, see `RecordStorage.fold`."""
         result: Result = self.storage.fold(fold, *self.start, function, *args)
         return result
 

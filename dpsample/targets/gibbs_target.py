@@ -281,7 +281,7 @@ class GibbsTarget:
         raise NotImplementedError
 
     def new_work(self) -> Work:
-        """Scratch memory for one chain."""
+        """Return scratch memory for one chain."""
         raise NotImplementedError
 
     def describe_failure(self) -> str:
@@ -340,6 +340,11 @@ class GibbsTarget:
         r: Any = self.regularizer
         params = self.regularizer_params
         value, slope = np.full(1, np.nan), np.full(self.dim, np.nan)
+        # A regularizer of the user has C functions, and no kernels.
+        if r.name == "custom":
+            r.value_piece(params, point, value)
+            r.gradient_piece(params, point, slope)
+            return float(value[0]), slope
         jit.call(r.value_piece, params, point, value)
         jit.call(r.gradient_piece, params, point, slope)
         return float(value[0]), slope
@@ -358,7 +363,7 @@ class GibbsTarget:
         return -self.energy(point)
 
     def gradient(self, theta: ArrayLike) -> Array:
-        """(Sub)gradient of V at theta, shape (dim,). Not private."""
+        """Return a (sub)gradient of V at theta, shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
         out = np.empty(self.dim)
         work = self.new_work()
@@ -381,6 +386,16 @@ def fill_energies(target, pieces, points, work, out):
             out[i] = energy(target, pieces, points[i], work)
         elif np.isnan(status):
             out[i] = np.nan
+
+
+@kernel(counts_references=False)
+def count_points_outside(target, pieces, points, work):
+    """Return the number of rows of points that are not inside the domain."""
+    count = 0
+    for i in range(points.shape[0]):
+        if inside(target, pieces, points[i], work) != 1.0:
+            count += 1
+    return count
 
 
 @kernel(counts_references=False)
@@ -434,6 +449,15 @@ def energies(target: GibbsTarget, points: Array) -> Array:
     for part in _parts(len(rows), size):
         fill_energies(target.numbers, target.pieces, rows[part], work, out[part])
     return out
+
+
+def count_outside(target: GibbsTarget, points: Array) -> int:
+    """Return the number of rows of points (num_points, dim) outside the domain."""
+    rows, work, count = as_kernel_array(points), target.new_work(), 0
+    for part in _parts(len(rows), _size_of_domain(target.body)):
+        at = target.numbers, target.pieces, rows[part], work
+        count += int(jit.call(count_points_outside, *at))
+    return count
 
 
 def slopes(target: GibbsTarget, points: Array) -> Array:

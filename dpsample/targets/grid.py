@@ -133,6 +133,7 @@ class PublicGrid:
         return None if basis.shape[1] == self.dim else (origin, basis)
 
     def _nearest(self, point: Sequence[Decimal] | Sequence[float] | Array) -> Array:
+        """Return the nearest point of the grid, of doubles or of exact decimals."""
         if isinstance(point, np.ndarray):
             return nearest.py_func(point, self.step)
         per_step = Decimal(1.0 / self.step)
@@ -142,6 +143,7 @@ class PublicGrid:
         return self.step * np.array([float(cell) for cell in cells])
 
     def _move_inside(self, nearest: Array) -> Array:
+        """Return a grid point in the domain, near one that may be outside."""
         # To mypy the compiled functions would be methods.
         domain: Any = self.domain
         out, status = np.empty(self.dim), np.full(1, np.nan)

@@ -43,7 +43,7 @@ def find_free_coefficients(basis: Array) -> Bools:
 class ReducedTarget:
     """Target of v, and the map from v to theta."""
 
-    target: Any  # of the kind of the original
+    target: Any  # a `Density` or `Gibbs`, as the original is
     original: GibbsTarget
     origin: Array  # (dim,): c
     basis: Array  # (dim, m): N
@@ -125,13 +125,15 @@ class _Penalty(NamedTuple):
 
     weight: float
     regularizer: SquaredNorm
-    shift: float  # of the energy: the part of the distance across the hull
+    shift: float  # part of the energy that is from D, the distance to the hull
 
 
 def _reduce_penalty(target: GibbsTarget, coordinates: Coordinates) -> _Penalty:
+    """Return the regularizer in v, by the identity of the module docstring."""
     origin, basis, inverse, _ = coordinates
     params = target.regularizer_params
     center = inverse @ (params.center - origin)
+    # Its length is D of the module docstring.
     off = params.center - origin - basis @ center
     weight = target.mu * params.scale
     shift = 0.5 * target.k * weight * float(off @ off)
@@ -141,6 +143,7 @@ def _reduce_penalty(target: GibbsTarget, coordinates: Coordinates) -> _Penalty:
 def _reduce_density(
     target: Density, coordinates: Coordinates, domain: Domain
 ) -> ReducedTarget:
+    """Return a density's reduced target on ``domain``, which is one of v."""
     origin, basis, inverse, _ = coordinates
     penalty = _reduce_penalty(target, coordinates)
     inner = Density(
@@ -165,13 +168,15 @@ def _reduce_density(
 def _reduce_gibbs(
     target: Gibbs, coordinates: Coordinates, domain: Domain
 ) -> ReducedTarget:
+    """Return a Gibbs target's reduced target on ``domain``, which is one of v."""
     # Factor by which public bounds of the records in v are widened for rounding errors.
     widened = 1.0 + 1e-9
     problem, dim = target.problem, target.dim
     origin, basis, inverse, is_orthonormal = coordinates
     stretch = 1.0
     if not is_orthonormal:
-        # A bound of the largest singular value of N.
+        # A bound of the largest singular value of N, the root of the product of its
+        # norms of columns and of rows.
         sums = [np.abs(basis).sum(axis=axis).max() for axis in (0, 1)]
         stretch = float(np.sqrt(sums[0] * sums[1]))
     rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data

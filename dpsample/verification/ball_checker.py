@@ -93,6 +93,7 @@ DOMAINS = {
 EVENTS = {
     "gaussian": "gdp",
     "pure": "epsilon",
+    "bounded_range": "range",
     "approximate": "epsilon delta",
     "concentrated": "rho",
     "near": "event total_variation",
@@ -1062,6 +1063,8 @@ def _event_delta(event: Json, epsilon: float) -> Ball:
         # (Kairouz et al. 2015).
         excess = 1 - (arb(epsilon) - arb(event_epsilon)).exp()
         return fails + (1 - fails) * excess / (1 + (-arb(event_epsilon)).exp())
+    if name == "bounded_range":
+        return _bounded_range_delta(_float(event["range"], "range", zero=True), epsilon)
     if name == "near":
         return _near_delta(event, epsilon)
     if name == "parallel":
@@ -1105,10 +1108,22 @@ def _near_delta(event: Json, epsilon: float) -> Ball:
         return _event_delta(event["event"], e) + (1 + arb(e).exp()) * arb(distance)
 
     # A search within searches would take too long.
-    is_simple = event["event"]["name"] in ("gaussian", "pure", "approximate")
+    simple = ("gaussian", "pure", "bounded_range", "approximate")
+    is_simple = event["event"]["name"] in simple
     num_steps = 60 if is_simple else 0
     low, _ = _search_minimum(lambda e: bound(e).mid(), 0.0, epsilon, num_steps)
     return bound(epsilon).min(bound(low))
+
+
+def _bounded_range_delta(length: float, epsilon: float) -> Ball:
+    """Return the largest delta of all pairs whose log ratios span at most ``length``.
+
+    Dong, Durfee and Rogers (2020).
+    """
+    if epsilon >= length:
+        return arb(0)
+    missing = 1 - ((arb(epsilon) - arb(length)) / 2).exp()
+    return missing**2 / (1 - (-arb(length)).exp())
 
 
 def _concentrated_delta(rho: float, epsilon: float) -> Ball:

@@ -26,6 +26,7 @@ from dpsample.privacy.accounting.accounting import (
 )
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
+    BoundedRangeEvent,
     ConcentratedEvent,
     GaussianEvent,
     PureEvent,
@@ -120,6 +121,7 @@ def _account_again(c: EventCertificate) -> list[Check]:
         # delta is within the budget even if the computed one exceeds it by so much.
         limit = c.budget.delta * (1.0 + 4.0 * ROUNDING)
         checks.append(check_at_most("delta(epsilon;event)<=delta", delta, limit))
+    # Some theorems are registered for the kind, others depend on the event.
     accounted = theorems_used(c.event, epsilon=c.epsilon_proved, relation=relation)
     _compare_identifiers("theorems", (*c.registered.theorems, *accounted), c.theorems)
     # Nothing but the list itself states whether records were clipped, or whether the
@@ -143,6 +145,7 @@ def _has_formula(c: EventCertificate) -> bool:
         return False
     parts = ideal_form(c.event, c.budget.relation).parts
     simple = GaussianEvent | PureEvent | ApproximateEvent | ConcentratedEvent
+    simple |= BoundedRangeEvent
     return len(parts) == 1 and isinstance(parts[0], simple)
 
 
@@ -195,8 +198,9 @@ def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Ch
     # `calibrate` leaves the relative difference MARGIN between both sides of the first
     # inequality. Half of it is used up here, and half remains for rounding errors.
     distance = diff / c.facts.num_records * (1.0 + 0.5 * MARGIN)
-    # Both neighbors share the strong convexity k mu times ``curvature_kept``, which is
-    # 1 unless a record takes its part of the regularizer with it.
+    # Both neighbors have the strong convexity k mu times ``curvature_kept``. This is 1,
+    # or 1 - 1/n if the regularizer is a part of the records' losses, so that a zeroed
+    # record loses its part.
     distance *= math.sqrt(c.k / (c.mu * c.curvature_kept))
     curve = gaussian_delta(c.epsilon_proved, c.gdp)
     checks = [

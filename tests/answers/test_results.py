@@ -60,7 +60,7 @@ def test_draws_are_a_tree_with_named_coefficients(tree):
     assert theta.dims == ("chain", "draw", "coefficient")
     assert theta.shape == (3, 12, 2)
     assert theta.coords["coefficient"].values.tolist() == NAMES
-    assert draws.sample_stats["energy"].dims == ("chain", "draw")
+    assert draws.sample_stats["lp"].dims == ("chain", "draw")
     assert draws.constant_data["k"] == 60.0 and draws.constant_data["mu"] == 0.5
 
 
@@ -83,7 +83,7 @@ def test_stored_energies_are_the_targets(tree):
     target, draws = tree
     points = draws.posterior["theta"].values.reshape(-1, 2)
     expected = [target.energy(theta) for theta in points]
-    found = draws.sample_stats["energy"].values.ravel()
+    found = -draws.sample_stats["lp"].values.ravel()
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 

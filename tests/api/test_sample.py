@@ -91,9 +91,7 @@ def test_resume_is_bit_identical(tmp_path):
     sample(num_draws=30, checkpoint=path)
     resumed, whole = sample(num_draws=100, checkpoint=path), sample(num_draws=100)
     np.testing.assert_array_equal(theta(resumed), theta(whole))
-    np.testing.assert_array_equal(
-        resumed.sample_stats["energy"], whole.sample_stats["energy"]
-    )
+    np.testing.assert_array_equal(resumed.sample_stats["lp"], whole.sample_stats["lp"])
 
 
 def shifted(amount):
@@ -376,7 +374,7 @@ def test_stored_energies_are_the_targets_and_draws_are_inside(case):
     target = make(domain=domain, regularizer=dps.regularizers.SquaredNorm(p))
     tree = sample(target, num_draws=5, num_chains=2)
     points = theta(tree).reshape(-1, 3)
-    energies = tree.sample_stats["energy"].values.ravel()
+    energies = -tree.sample_stats["lp"].values.ravel()
     expected = [target.energy(point) for point in points]
     np.testing.assert_allclose(energies, expected, rtol=1e-11)
     assert all(domain.contains(point) for point in points)
@@ -395,7 +393,7 @@ def test_ctrl_c_in_the_warmup_gives_an_empty_tree(monkeypatch, p):
 
 BAD = {
     "max_seconds": ({"max_seconds": 0.0}, "max_seconds must be a finite number > 0"),
-    "target": ({"target": "target"}, "target must be a Gibbs, .* Build a dps.Gibbs"),
+    "target": ({"target": "target"}, "target must be a GibbsTarget, .* Build a dps.G"),
     "sampler": ({"sampler": "metropolis"}, 'sampler must be a Sampler, .*"auto"'),
     "num_draws": ({"num_draws": 0}, "num_draws must be an integer >= 1"),
     "num_chains": ({"num_chains": -1}, "num_chains must be an integer >= 1"),

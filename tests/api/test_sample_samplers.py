@@ -9,7 +9,7 @@ import xarray as xr
 
 import dpsample as dps
 from dpsample.api.warm import LOGISTIC, make, public_samplers, sampler_targets
-from dpsample.running import checkpoint
+from dpsample.running import checkpoint, draws
 from dpsample.samplers.chain import STAT
 from tests.support.processes import run_python
 from tests.support.tiers import one_in
@@ -65,18 +65,21 @@ def test_statistics_say_what_was_done(name):
     sampler = KINDS[name]()
     tree, target = sample(sampler), target_of(sampler)
     stats = tree["sample_stats"]
-    assert set(STAT._fields) <= set(stats.data_vars) <= {*STAT._fields, "step_size"}
-    for column in STAT._fields:
+    columns = {"lp", *STAT._fields} - {"energy"}
+    names, own = set(stats.data_vars), {"energy", "n_steps", "diverging"}
+    assert columns <= names <= columns | {"step_size"} | own
+    assert own <= names if name == "BilliardHMC" else not own & names
+    for column in columns:
         is_count = column.startswith("num_")
         assert stats[column].dtype == (np.int64 if is_count else np.float64)
         assert not is_count or (stats[column] >= 0).all()
     rate = stats["acceptance_rate"].values
     assert ((rate[np.isfinite(rate)] >= 0.0) & (rate[np.isfinite(rate)] <= 1.0)).all()
-    energy = stats["energy"].values
+    energy = -stats["lp"].values
     points = tree.posterior["theta"].values.reshape(-1, target.dim)
     expected = np.reshape([target.energy(point) for point in points], energy.shape)
-    known = np.isfinite(energy)
-    np.testing.assert_allclose(energy[known], expected[known], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(energy, expected, rtol=1e-9, atol=1e-9)
+    assert tree.attrs["num_constraint_violations"] == 0
     assert tree.attrs["sampler"] == repr(sampler)
     assert tree.attrs["exactness"] == sampler.exactness
     assert tree.attrs["target"] == repr(target)
@@ -101,7 +104,7 @@ def test_a_tree_survives_a_file(tmp_path, name):
             np.testing.assert_array_equal(again.attrs[key], value)
 
 
-def test_energies_that_cost_little_are_filled_in():
+def test_energies_that_cost_little_are_filled_in(monkeypatch):
     """TunaMH reads few of many records; of two it reads more than an energy does."""
     sampler = dps.samplers.TunaMH()
     data = dps.datasets.logistic(5_000, 4, seed=1)
@@ -109,11 +112,13 @@ def test_energies_that_cost_little_are_filled_in():
         data.features, data.response, loss=LOGISTIC, domain=BALL, row_bound=1.0
     )
     target = dps.Gibbs(problem, k=3.0, mu=1.0)
-    assert np.isnan(sample(sampler, target=target).sample_stats["energy"]).all()
+    assert np.isfinite(sample(sampler, target=target).sample_stats["lp"]).all()
+    monkeypatch.setattr(draws, "FREE_LOSSES", 0)
+    assert np.isnan(sample(sampler, target=target).sample_stats["lp"]).all()
     often = dps.samplers.TunaMH(num_steps=2_000)
     few = sample(often, target=make(LOGISTIC, BALL), num_draws=3, num_warmup=0)
     assert (few.sample_stats["num_records"] > 30).all()
-    assert np.isfinite(few.sample_stats["energy"]).all()
+    assert np.isfinite(few.sample_stats["lp"]).all()
 
 
 def test_chains_start_apart_and_from_their_own_streams():

@@ -164,6 +164,20 @@ def max_norm(domain, dim):
             assert seen <= declared * (1.0 + SLACK)
 
 
+def diameter(domain, dim):
+    """No two points are farther apart, nor is the domain wider along an axis."""
+    points, eye = inside(domain, dim), np.eye(dim)
+    for p in EXPONENTS:
+        declared = domain.diameter(p, dim)
+        assert math.isfinite(declared) == domain.is_bounded
+        for point in points[:20]:
+            seen = norms.norm(points - point, p).max()
+            assert seen <= declared * (1.0 + SLACK) + SLACK
+    if domain.is_bounded:
+        widths = domain.support(eye) + domain.support(-eye)
+        assert np.max(widths) <= domain.diameter(math.inf, dim) * (1.0 + SLACK)
+
+
 def max_schatten(domain, dim):
     """No point is farther from a center in a Schatten norm."""
     shape = getattr(domain, "shape", (dim, 1))
@@ -372,6 +386,7 @@ PROMISES = {
     "chord": chord,
     "support": support,
     "max_norm": max_norm,
+    "diameter": diameter,
     "max_schatten": max_schatten,
     "body": body,
     "is_bounded": is_bounded,
@@ -464,6 +479,7 @@ def planted(domain, dim, factor):
     yield "slacks", lambda self, points: kind.slacks(self, points) - far
     yield "support", lower_support
     yield "max_norm", cut("max_norm")
+    yield "diameter", cut("diameter")
     yield "max_schatten", cut("max_schatten")
     if np.isfinite(domain.body(dim).lower).all():
         yield "body", smaller_box

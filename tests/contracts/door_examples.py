@@ -8,6 +8,15 @@ function stands for an argument that is made afresh.
 import dpsample as dps
 from tests.contracts import door_objects as O
 
+
+def half_square(theta):
+    return 0.5 * (theta * theta).sum()
+
+
+def identity(theta):
+    return theta.copy()
+
+
 DIM = {"dim": 2}
 NOISE = {"rng": lambda: O.rng(), "size": (2, 2)}
 DATA = {"num_records": 12, "dim": 10, "seed": 1}
@@ -67,6 +76,7 @@ ARGUMENTS = {
         "seed": 1,
     },
     "minimize": {"problem": O.the_problem, "optimizer": O.optimizer, "seed": 1},
+    "minimizer": {"target_or_problem": O.the_problem, "progress": False},
     "release": {"problem": O.the_problem, "budget": O.BUDGET, "seed": 1},
     "replicate": {
         "verb": dps.minimize,
@@ -190,6 +200,7 @@ ARGUMENTS = {
     "privacy.ApproximateEvent": EPSILON_DELTA,
     "privacy.AttackRisk": {"event": O.EVENT, "relation": "zero_out"},
     "privacy.ComposedEvent": {"events": (O.EVENT,)},
+    "privacy.BoundedRangeEvent": {"range": 1.0},
     "privacy.ConcentratedEvent": {"rho": 0.1},
     "privacy.GaussianEvent": {"gdp": 0.5},
     "privacy.Ledger": {},
@@ -290,6 +301,11 @@ ARGUMENTS = {
     "privacy.zcdp_epsilon": {"delta": 1e-6, "rho": 0.1},
     "privacy.accounting.events.from_dict": {"data": {"name": "gaussian", "gdp": 0.5}},
     "papers.claims": {"paper": "nobody"},
+    "regularizers.PowerNorm": {"p": 3.0},
+    "regularizers.custom": {
+        "value": lambda: half_square,
+        "gradient": lambda: identity,
+    },
     "regularizers.SchattenSquared": {"p": 1.5, "shape": O.SHAPE},
     "regularizers.SquaredNorm": {},
     "regularizers.from_dict": {"data": {"name": "squared_norm"}},

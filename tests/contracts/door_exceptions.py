@@ -164,6 +164,10 @@ BY_DOOR = {
     "experiments.Inapplicable.metrics": words(),
     "optimizers.ApproximateObjectivePerturbation.printed": choice("bassily", "su"),
     "losses.custom.value": CALLABLE,
+    "regularizers.custom.value": CALLABLE,
+    "regularizers.custom.gradient": CALLABLE,
+    "regularizers.custom.norm": EXPONENT,
+    "regularizers.custom.strong_convexity": NON_NEGATIVE,
     "losses.record_gradient.value": optional(CALLABLE),
     "noise.AdditiveMechanism.release.value": Kind(lambda v: not _is_query(v)),
     **{
@@ -215,6 +219,8 @@ BY_DOOR = {
     "release.sampler": optional(instance(dps.samplers.Sampler, str)),
     "losses.custom.slope_bound": BOUND,
     "advise.problem": instance(dps.Problem, dps.PublicFacts),
+    "minimizer.target_or_problem": instance(dps.Gibbs, dps.Density, dps.Problem),
+    "Minimum.excess.value": number(lambda x: 1.0 <= x < np.inf),
     "minimize.budget": optional(instance(dps.Budget)),
     "Intervals.plot.non_private": optional(number(lambda x: False)),  # a pair
     "intervals.share": optional(number(lambda x: 0.01 <= x < 1.0)),
@@ -243,6 +249,10 @@ BY_DOOR = {
     "losses.record_gradient.dim": optional(DIM),
     "regularizers.Entropy.gradient.theta": POINT,
     "regularizers.Entropy.value.theta": POINT,
+    "regularizers.PowerNorm.weights": optional(
+        array(None, holds=lambda entries: (entries >= 0.0).all())
+    ),
+    "regularizers.PowerNorm.p": number(lambda x: 1.0 <= x < np.inf),
 }
 BY_DOOR |= {
     f"tables.{door}.{name}": kind

@@ -209,6 +209,7 @@ BY_NAME = {
     "replicates": count(2),
     "response": NUMBERS,
     "response_bound": optional(BOUND),
+    "range": NON_NEGATIVE,
     "rho": NON_NEGATIVE,
     "ridge": optional(NON_NEGATIVE),
     "row_bound": POSITIVE,

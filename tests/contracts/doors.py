@@ -33,6 +33,7 @@ RESULTS = {
     "GrowthRegression",
     "HardInstance",
     "MeetingTimes",
+    "Minimum",
     "MixingBound",
     "MomentCheck",
     "NoisyAnswer",
@@ -65,6 +66,7 @@ INNER = {
     "near_response",
     "norm_length",
     "of",
+    "oscillation",
     "params",
     "parse_field",
     "plan",
@@ -99,8 +101,9 @@ def _modules() -> Iterator[tuple[str, Any]]:
     yield "", dps
     for found in pkgutil.walk_packages(dps.__path__, "dpsample."):
         parts = found.name.split(".")[1:]
-        # Doors of their own: arguments of one program, and scikit-learn's conventions.
-        has_own = parts[0] in ("cli", "estimators")
+        # Doors of their own: arguments of one program, scikit-learn's conventions, and
+        # models of other libraries.
+        has_own = parts[0] in ("cli", "estimators", "interop")
         if has_own or any(part.startswith("_") for part in parts):
             continue
         module = importlib.import_module(found.name)

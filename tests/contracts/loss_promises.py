@@ -86,6 +86,25 @@ def slope_bound(loss):
                 assert (np.diff(slope) >= -32.0 * EPS * largest).all()
 
 
+def oscillation(loss):
+    """No interval of margins, for no response, has values farther apart."""
+    shares = np.linspace(0.0, 1.0, 41)
+    for reach in REACHES:
+        for bound in (None, 1.0, BOUNDS[-1]):
+            is_free = bound is None and type(loss) is not losses.Linear
+            ys = np.append(responses(loss, bound or 1.0), [LARGE, -LARGE] * is_free)
+            if loss.is_classification:
+                ys = responses(loss, bound)
+            for width in reach * np.array([0.1, 1.0, 1.7, 2.0]):
+                declared, largest = loss.oscillation(reach, width, bound), 0.0
+                for low in np.linspace(-reach, reach - width, 9):
+                    u = low + width * shares
+                    for y in ys:
+                        largest = max(largest, np.ptp(loss.value(u, y)))
+                rounding = 8.0 * EPS * LARGE * is_free
+                assert largest <= declared * (1.0 + 1e-12) + rounding
+
+
 def intervals(loss, seed=2, count=400):
     """Intervals of margins, some at bends, points in each, and responses."""
     rng = np.random.default_rng(seed)
@@ -248,6 +267,7 @@ PROMISES = {
     "value": subgradients,
     "slope": subgradients,
     "slope_bound": slope_bound,
+    "oscillation": oscillation,
     "is_classification": slope_bound,
     "needs_response_bound": slope_bound,
     "curvature": curvature,
@@ -285,6 +305,8 @@ def planted(loss, factor):
     yield "value", cut("value")
     yield "slope", cut("slope")
     yield "slope_bound", cut("slope_bound")
+    # The piece itself, as a copy of another class would use its slope bound.
+    yield "oscillation", lambda self, *a: factor * loss.oscillation(*a)
     if loss.is_classification:
         yield "is_classification", False
     if loss.needs_response_bound:

@@ -114,6 +114,16 @@ def bars():
     )
 
 
+def minimum():
+    return dps.Minimum(
+        theta=np.zeros(2),
+        value=1.0,
+        gap=1e-9,
+        dual=np.zeros(2),
+        feature_names=("a", "b"),
+    )
+
+
 def release():
     return dps.Release(
         theta=np.zeros(2),
@@ -139,6 +149,7 @@ EXAMPLES = {
     "Release": release,
     "Fit": fit,
     "Intervals": bars,
+    "Minimum": minimum,
     "Budget": lambda: BUDGET,
     "ExponentialMechanism": lambda: dps.calibrate(problem(), BUDGET),
     "Certificate": lambda: dps.calibrate(problem(), BUDGET).certificate,
@@ -152,6 +163,7 @@ EXAMPLES = {
     "Body": lambda: D.Ball(1.0).body(2),
     "Width": lambda: D.Width(1.0, 0.1),
     "RegularizerParams": lambda: R.SquaredNorm(2.0).params(2, np.zeros(2)),
+    "PowerNorm": lambda: R.PowerNorm(3.0),
     "SchattenSquared": lambda: R.SchattenSquared(1.5, shape=(2, 1)),
     "ClippedGD": lambda: OPT.ClippedGD(num_steps=2, clip=1.0),
     "DPSGD": lambda: OPT.DPSGD(sampling_rate=0.1, num_steps=2),
@@ -176,6 +188,7 @@ EXAMPLES = {
     "BestOfEvent": lambda: P.BestOfEvent(
         (P.GaussianEvent(1.0),), stop="geometric", mean_tries=2.0
     ),
+    "BoundedRangeEvent": lambda: P.BoundedRangeEvent(1.0),
     "ComposedEvent": lambda: P.ComposedEvent((P.PureEvent(1.0), P.GaussianEvent(1.0))),
     "ConcentratedEvent": lambda: P.ConcentratedEvent(0.5),
     "Entry": lambda: ledger().entries[0],

@@ -163,6 +163,7 @@ PROMISES = {
     "to_dict": travels,
 }
 NO_PROMISES = {"value_piece", "gradient_piece", "name"}
+NO_PROMISES |= {"value_pointer", "gradient_pointer", "check_on"}
 
 
 def planted(regularizer, dim, kept, factor):

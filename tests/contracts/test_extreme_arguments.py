@@ -51,6 +51,7 @@ FUNCTIONS = {
         SIZES,
     ),
     "attack risk": (lambda gdp: attacks(privacy.GaussianEvent(gdp)), SIZES),
+    "attack risk, range": (lambda e: attacks(privacy.BoundedRangeEvent(e)), SIZES),
     "attack risk, pure": (lambda e: attacks(privacy.PureEvent(e)), SIZES),
     "confidence": (
         lambda c, risk, ridge: (

@@ -12,6 +12,7 @@ from scipy.stats import norm
 from dpsample.privacy import (
     ApproximateEvent,
     BestOfEvent,
+    BoundedRangeEvent,
     Budget,
     ComposedEvent,
     ConcentratedEvent,
@@ -47,6 +48,7 @@ def leaf(rng, *, is_alone=True):
         lambda: PureEvent(round(size, 2)),
         lambda: ApproximateEvent(epsilon=round(size, 2), delta=small),
         lambda: ConcentratedEvent(0.3 * size),
+        lambda: BoundedRangeEvent(size),
         lambda: NearEvent(GaussianEvent(size), small),
         lambda: NearEvent(PureEvent(size), small),
         lambda: PoissonGaussianEvent(

@@ -11,6 +11,7 @@ from dpsample.privacy.accounting.events import (
     AllocatedGaussianEvent,
     ApproximateEvent,
     BestOfEvent,
+    BoundedRangeEvent,
     ComposedEvent,
     ConcentratedEvent,
     GaussianEvent,
@@ -28,6 +29,7 @@ ALL = (
     AllocatedGaussianEvent(noise_multiplier=2.0, num_steps=7, num_epochs=2),
     PureEvent(0.1),
     ApproximateEvent(epsilon=0.1, delta=1e-9),
+    BoundedRangeEvent(0.3),
     ConcentratedEvent(math.pi),
     TiltEvent(log_determinant=0.1, distance=0.2),
 )

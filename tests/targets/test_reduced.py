@@ -44,7 +44,7 @@ def with_equalities(given, response_bound=1.0, **options):
 def draws_of(target, num_draws=2_000):
     tree = dps.sample(target, num_draws=num_draws, num_chains=2, seed=5, progress=False)
     assert tree.attrs["exactness"] == "iid"
-    energies = tree.sample_stats["energy"].to_numpy().ravel()
+    energies = -tree.sample_stats["lp"].to_numpy().ravel()
     return tree.posterior["theta"].to_numpy().reshape(-1, 3), energies
 
 

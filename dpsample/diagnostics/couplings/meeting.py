@@ -111,7 +111,8 @@ class Coupled:
         first, second = self.pair.init(lead[-1]), self.pair.init(starts[1])
         if on_rows is not None:
             # Rows of the chain ahead are at the times 0 to lag. Before the lag it is
-            # alone, so the other one has no rows. At the lag the other one starts.
+            # alone, so the other one has no rows (``ahead[:0]`` is empty). At the lag
+            # the other one starts.
             ahead = np.vstack([starts[0], lead])
             on_rows(0, ahead[:-1], ahead[:0])
             on_rows(self.lag, ahead[-1:], starts[1][None])

@@ -100,6 +100,7 @@ class _Sum:
             self._gather(-weight, others)
 
     def _gather(self, weight: Array, draws: Array) -> None:
+        """Add the weighted sum of each function over some draws."""
         is_used = weight != 0.0
         if not is_used.any():
             return
@@ -111,6 +112,7 @@ class _Sum:
 def _replicate(
     coupled: Coupled, total: _Sum, rng: np.random.Generator
 ) -> tuple[int, bool, list[Values]]:
+    """Return the meeting time, whether chains met, and each function's mean H_k."""
     time, has_met, position = coupled.meet(rng, total.add)
     # After the meeting one chain goes on alone, as long as k has values left.
     if has_met and time < total.last:
@@ -142,13 +144,13 @@ def unbiased_moments(
     sampler, target, lag, replicates, seed, max_steps, init, threads, progress
         As in `meeting_times`.
     moments : sequence of {"theta", "theta_squared"} or callable
-        Functions; a callable maps draws of shape (count, dim) to an array whose first
+        Functions. A callable maps draws of shape (count, dim) to an array whose first
         axis is ``count``.
     burn_in : int
-        The first k, at least 0: of the order of a high quantile of the meeting times,
-        or the variance is large.
+        The first k, at least 0. If it is not of the order of a high quantile of the
+        meeting times, the variance is large.
     num_draws : int
-        How many k are averaged.
+        Number of k that are averaged.
 
     Returns
     -------

@@ -1,19 +1,22 @@
 r"""Accelerated clipped stochastic gradients, for heavy-tailed gradients.
 
-Xu et al. (arXiv 2026), Algorithms 6 and 7: accelerated stochastic approximation
-(Ghadimi and Lan 2012) on clipped, noisy batch means, in one epoch or in one on each of
-the growing blocks of `IteratedLocalizedClippedGD`. With errata: alpha_t = 2/(t+1)
-(gradient-E20).
+Xu et al. (arXiv 2026), Algorithms 6 and 7, take accelerated stochastic approximation
+(Ghadimi and Lan 2012) on clipped, noisy batch means. It has one epoch, or one on each
+of the growing blocks of `IteratedLocalizedClippedGD`. Here alpha_t is 2/(t+1), by
+erratum gradient-E20.
 
-With fresh batches, :math:`\eta \ge 2\beta` and noise of mean square :math:`\Sigma^2 =
-d\varsigma^2 + r_2^2/b` in each gradient, T steps from :math:`|w_0 - w^*| \le D` end at
+Each batch has b fresh records. F_C is the risk of losses that are clipped at C, d the
+dimension, varsigma the deviation of the noise, and r_2^2 bounds the mean square of a
+clipped gradient. So a gradient has an error of mean square at most :math:`\Sigma^2 =
+d\varsigma^2 + r_2^2/b`. If :math:`\eta \ge 2\beta`, T steps from :math:`|w_0 - w^*| \le
+D` end at
 
     E F_C(w^{ag}_T) - F_C(w^*) <= 2 eta D^2/(T(T+1)) + Sigma^2 (2T+1)/(6 eta).
 
-Proof. With :math:`\alpha_t = 2/(t+1)`, :math:`\eta_t = 4\eta/(t(t+1))` the standard
-recursion adds :math:`\alpha_t^2 \Sigma^2/(2 (\eta_t - \beta \alpha_t^2))` in step t;
-:math:`\eta_t - \beta\alpha_t^2 \ge \eta_t/2`, and weights proportional to t(t+1) sum to
-the second term. (Its published constant, for noise alone, is about four times as
+*Proof.* With :math:`\alpha_t = 2/(t+1)` and :math:`\eta_t = 4\eta/(t(t+1))` the
+standard recursion adds :math:`\alpha_t^2 \Sigma^2/(2 (\eta_t - \beta \alpha_t^2))` in
+step t. As :math:`\eta_t - \beta\alpha_t^2 \ge \eta_t/2`, weights proportional to t(t+1)
+sum to the second term. (Its published constant, for noise alone, is about four times as
 large.)
 """
 
@@ -61,12 +64,12 @@ MAX_THRESHOLD = 1e6
 class Acceleration(NamedTuple):
     """Public numbers of one accelerated run."""
 
-    num_steps: int
-    batch_size: int
-    clip: float
-    smoothness: float
-    distance: float
-    variance: float  # mean square of noise and sampling error of a batch mean
+    num_steps: int  # T
+    batch_size: int  # b
+    clip: float  # C
+    smoothness: float  # beta
+    distance: float  # D
+    variance: float  # Sigma^2: mean square of noise and sampling error of a batch mean
 
     @property
     def eta(self) -> float:
@@ -76,7 +79,10 @@ class Acceleration(NamedTuple):
         return max(2.0 * self.smoothness, root / self.distance)
 
     def gap(self, spread: float) -> float:
-        """Bound of the mean excess clipped risk from E |w_0 - w*|^2 <= spread."""
+        """Return the bound of the mean excess clipped risk.
+
+        ``spread`` is a bound of E |w_0 - w*|^2, in the place of D^2.
+        """
         t, variance, eta = self.num_steps, self.variance, self.eta
         return 2.0 * eta * spread / (t * (t + 1)) + variance * (2 * t + 1) / (6.0 * eta)
 
@@ -103,7 +109,7 @@ class AcceleratedRun(NamedTuple):
 def variance_of(
     scales: HeavyTailedScales, clip: float, stddev: float, batch_size: int
 ) -> float:
-    """Mean square of noise and sampling error of a batch mean."""
+    """Return the mean square of noise and sampling error of a batch mean."""
     rms = scales.root_mean_square(clip)
     return scales.dim * stddev**2 + rms**2 / batch_size
 
@@ -143,7 +149,7 @@ def check_steps(num_steps: int | None, count: int) -> None:
 
 
 def _thresholds(scales: HeavyTailedScales, noise: NoiseForecast) -> list[float]:
-    """Candidates: the user's, no clipping, or a grid up to the Lipschitz constant."""
+    """Return the user's threshold, or candidates up to the Lipschitz constant."""
     if scales.clip is not None:
         return [scales.clip]
     if math.isinf(noise.gdp):
@@ -160,9 +166,9 @@ class Accelerated(HeavyTailed):
     Parameters
     ----------
     scheme : {"poisson", "disjoint", "shuffle", "best"}
-        How an epoch is cut into batches; see `epoch`.
+        Rule by which an epoch is cut into batches, see `epoch`.
     num_steps : int, optional
-        T batches of each epoch; None: the minimizer of the bound.
+        Number T of batches of each epoch. The default minimizes the bound.
     """
 
     scheme: Scheme = "poisson"
@@ -181,7 +187,7 @@ class Accelerated(HeavyTailed):
         budget: Budget | None,
         block: Block,
     ) -> AcceleratedRun:
-        """Run of the smallest bound, with the noise that is proved."""
+        """Return the run of the smallest bound, with the noise that is proved."""
         plan = acceleration(
             facts,
             scales,
@@ -258,7 +264,7 @@ class AcceleratedClippedSGD(Accelerated):
     scheme : {"poisson", "disjoint", "shuffle", "best"}
         Batches; "best" is the less noisy of the two one-pass schemes.
     num_steps : int, optional
-        T; None: the minimizer of the bound.
+        T. The default minimizes the bound.
 
     Raises
     ------
@@ -393,6 +399,7 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
         budget: Budget | None,
         calibration: Calibration,
     ) -> list[AcceleratedRun]:
+        """Return the run of each block."""
         make = self._printed_run if calibration == "paper" else self._proved_run
         blocks = self.blocks(facts, scales)
         return [make(facts, scales, budget, block) for block in blocks]

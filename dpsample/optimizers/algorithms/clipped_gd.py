@@ -1,9 +1,10 @@
 r"""Clipped, regularized gradient descent over all records.
 
-:math:`w_{t+1} = P(w_t - \eta (\frac1n \sum \mathrm{clip}_C(\nabla f_i(w_t)) + \lambda
-(w_t - w_0)))`, the last iterate: Algorithm 2 of Xu et al. (arXiv 2026), which has no
-noise of its own. P is the projection onto the domain, clip_C shortens a vector to the
-length C, f_i is the loss of record i of n, and w_0 is the start.
+Steps are :math:`w_{t+1} = P(w_t - \eta (\frac1n \sum \mathrm{clip}_C(\nabla f_i(w_t)) +
+\lambda (w_t - w_0)))`, and the output is the last iterate. P is the projection onto the
+domain, clip_C shortens a vector to the length C, f_i is the loss of record i of n, and
+w_0 is the start. This is Algorithm 2 of Xu et al. (arXiv 2026), to which noise is added
+here. gradient-E15 is an entry of docs/errata.md.
 """
 
 import math
@@ -42,21 +43,22 @@ class ClippedGD(Optimizer):
     r"""Clipped gradient descent on all records, with a ridge about the start.
 
     One record moves the last iterate by at most :math:`\frac{2 \eta C}n \sum_{t<T}
-    \rho^t`, :math:`\rho = \max(|1 - \eta\lambda|, |1 - \eta(\lambda + \alpha)|)`,
-    :math:`\alpha` the smoothness of one record's clipped loss: Gaussian noise on the
-    output is calibrated to it. (Without the factor 2 if records are zeroed out.) This
-    needs losses of a linear margin <x_i, theta>, for which clipped gradients are
-    gradients of a convex loss. For others clipping destroys the contraction
-    (gradient-E15). Noise in every step needs neither linear margins nor smoothness.
+    \rho^t`, where :math:`\rho = \max(|1 - \eta\lambda|, |1 - \eta(\lambda + \alpha)|)`
+    and :math:`\alpha` is the smoothness of one record's clipped loss. (The factor 2 is
+    1 if records are zeroed out.) Gaussian noise on the output is calibrated to this
+    distance. It needs losses of a linear margin <x_i, theta>, for which clipped
+    gradients are gradients of a convex loss. For others a step with clipped gradients
+    is no contraction (gradient-E15). Noise in every step needs neither linear margins
+    nor smoothness.
 
     Parameters
     ----------
     num_steps : int
         T.
     clip : float
-        C; lowered to the Lipschitz constant if that is smaller.
+        C. If it is above the Lipschitz constant, that is used instead.
     step_size : float, optional
-        eta; None: 1/(lambda + alpha).
+        eta. The default is 1/(lambda + alpha).
     ridge : float
         lambda >= 0.
     noise : {"output", "steps"}
@@ -142,6 +144,7 @@ class ClippedGD(Optimizer):
         return Recipe(phases=(loop,), event=event, inputs=inputs, kind=kind)
 
     def _step_size(self, facts: PublicFacts, clip: float) -> float:
+        """Return the step size passed by the user, or one over the curvature."""
         if self.step_size is not None:
             return self.step_size
         curvature = self.ridge + clipped_smoothness(facts, clip)

@@ -1,9 +1,11 @@
 r"""Differentially private stochastic gradient descent.
 
-:math:`w \leftarrow P(w - \eta (\frac1{qn} \sum_{i \in B} \mathrm{clip}_C(\nabla f_i(w))
-+ N(0, \varsigma^2 I)))`, B a Poisson sample of rate q: Abadi et al. (2016), projected,
-with the sum divided by the expected batch size. Or B holds the records that picked
-step t among the 1/q of their epoch.
+A step is :math:`w \leftarrow P(w - \eta (\frac1{qn} \sum_{i \in B}
+\mathrm{clip}_C(\nabla f_i(w)) + N(0, \varsigma^2 I)))`, where B is a Poisson sample of
+rate q and P projects on the domain. This is the algorithm of Abadi et al. (2016) with
+projections, and with the sum divided by the expected batch size. With "allocation"
+every record chooses one of the 1/q steps of an epoch at random instead, and B has the
+records that chose this step.
 """
 
 import math
@@ -44,7 +46,7 @@ MAX_POSITIONS = 2**28
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGD(Optimizer):
-    r"""Sampled, clipped, noisy, projected gradient descent: the baseline.
+    r"""Sampled, clipped, noisy, projected gradient descent, the standard method.
 
     Parameters
     ----------
@@ -53,20 +55,22 @@ class DPSGD(Optimizer):
     num_steps : int
         T.
     sampling : {"poisson", "allocation"}
-        Independent samples of every step; or epochs of 1/q steps, in each of which a
-        record picks one step at random: a few per cent less noise, under the relation
-        "zero_out" only, for 8 bytes a record and epoch, at most 2 GB.
+        Independent samples in every step, or epochs of 1/q steps, in each of which a
+        record chooses one step at random. This has a few per cent less noise, but is
+        for the relation "zero_out" only and takes 8 bytes for each record and epoch, at
+        most 2 GB.
     clip : float, optional
-        C; None, or more than it: the Lipschitz constant, so that nothing is clipped.
+        C. The default is the Lipschitz constant, with which nothing is clipped. A
+        larger number counts as this constant.
     step_size : float, optional
-        eta; None: :math:`D / \sqrt{T (C^2 + C^2/(qn) + d \varsigma^2)}`, the minimizer
-        of `risk_bound`.
+        eta. The default is :math:`D / \sqrt{(T + 1) V}`, the minimizer of `risk_bound`,
+        which defines V.
     averages : bool
         Whether the output is the mean of :math:`w_1, \dots, w_T`, for which the bound
         holds, or :math:`w_T`.
     distance : float, optional
-        Public bound D of the distance from the start to a minimizer; None: the domain's
-        radius.
+        Public bound D of the distance from the start to a minimizer. The default is the
+        domain's radius.
 
     Raises
     ------
@@ -77,9 +81,9 @@ class DPSGD(Optimizer):
     Guarantee
     ---------
     With calibration "exact" the output is (epsilon, delta)-DP under either relation,
-    for any loss, by privacy loss distributions of the composed sampled Gaussian steps;
-    with sampling "allocation" under "zero_out". Tuning the numbers on the same records
-    is not paid for.
+    for any loss, by privacy loss distributions of the composed sampled Gaussian steps.
+    With sampling "allocation" the relation must be "zero_out". A choice of
+    the numbers by means of the same records is not covered.
 
     Examples
     --------
@@ -124,7 +128,7 @@ class DPSGD(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over samples."""
+        """Return the recipe of one loop over samples."""
         refuse_paper(calibration, "No noise is printed for DP-SGD.")
         batches = self._batches(facts)
         clip, stddev, event = self._noise(facts, budget)
@@ -147,12 +151,12 @@ class DPSGD(Optimizer):
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
-        r"""Bound of the mean excess *empirical* risk of the mean iterate, unclipped.
+        r"""Return a bound of the mean excess *empirical* risk of the mean iterate.
 
-        :math:`\frac{D^2}{2\eta T} + \frac\eta2 (1 + \frac1T) V`, :math:`V = C^2 +
-        C^2/(qn) + d\varsigma^2` a bound of :math:`E|g_t|^2`; infinite if gradients are
-        clipped, the output is the last iterate, or records are allocated: who has been
-        read tells who is still to come.
+        It is :math:`\frac{D^2}{2\eta T} + \frac\eta2 (1 + \frac1T) V`, where :math:`V =
+        C^2 + C^2 (1 - q)/(qn) + d\varsigma^2` bounds :math:`E|g_t|^2`. It is infinite
+        if gradients are clipped, if the output is the last iterate, or if records are
+        allocated, because a batch then depends on earlier batches.
         """
         clip, stddev, _ = self._noise(facts, budget)
         is_sampled = self.sampling == "poisson"
@@ -169,7 +173,7 @@ class DPSGD(Optimizer):
     def _noise(
         self, facts: PublicFacts, budget: Budget | None
     ) -> tuple[float, float, Event | None]:
-        """Threshold, noise and event."""
+        """Return the threshold, the noise and the event."""
         lipschitz = facts.lipschitz_or_inf(2.0)
         clip = lipschitz if self.clip is None else min(self.clip, lipschitz)
         if budget is None:
@@ -198,6 +202,7 @@ class DPSGD(Optimizer):
         return round(1.0 / self.sampling_rate)
 
     def _batches(self, facts: PublicFacts) -> Batches:
+        """Return the batch scheme, whose allocation must fit into memory."""
         if self.sampling == "poisson":
             return Poisson(rate=self.sampling_rate)
         batches, epochs = self._num_batches, self.num_steps // self._num_batches
@@ -209,12 +214,12 @@ class DPSGD(Optimizer):
         return Allocated(num_batches=batches, num_epochs=epochs)
 
     def _mean_square(self, facts: PublicFacts, clip: float, stddev: float) -> float:
-        """Bound of E |gradient estimate|^2 given the iterate."""
+        """Return V, a bound of E |gradient estimate|^2 given the iterate."""
         sampling = (1.0 - self.sampling_rate) / (self.sampling_rate * facts.num_records)
         return clip**2 * (1.0 + sampling) + facts.dim * stddev**2
 
     def _best_step(self, facts: PublicFacts, clip: float, stddev: float) -> float:
-        """Step size that minimizes the bound."""
+        """Return the step size that minimizes the bound."""
         if math.isinf(clip):
             remedy = "It has no default without a Lipschitz constant or a clip."
             check.fail("step_size", "given", "None", remedy)

@@ -1,14 +1,15 @@
 r"""Private Frank-Wolfe on an l1 ball about 0, for heavy-tailed data.
 
-Hu, Ni, Xiao and Wang (2022), "High dimensional differentially private stochastic
-optimization with heavy-tailed data", as the baselines of Xie et al. (2022), section 6.
-Step t = 1, ..., T moves :math:`w \leftarrow (1 - \eta_t) w + \eta_t v`, :math:`\eta_t =
-2/(t+2)`, towards a vertex :math:`v = \pm R e_j` of the l1 ball drawn by the exponential
-mechanism.
+The algorithms are by Hu, Ni, Xiao and Wang (2022), "High dimensional differentially
+private stochastic optimization with heavy-tailed data", with which Xie et al. (2022),
+section 6, compare theirs. Step t = 1, ..., T moves w to :math:`(1 - \eta_t) w + \eta_t
+v` with :math:`\eta_t = 2/(t+2)`. The vertex :math:`v = \pm R e_j` of the l1 ball is
+drawn by the exponential mechanism.
 
-HTDP-FW reads fold t only and estimates the gradient by the soft truncation of Catoni
-and Giulini. HTP-LASSO reads all records in every step, with every entry of the features
-and of the response clipped to :math:`\pm K` once.
+The records of HTDP-FW are divided into T folds. Step t reads fold t only, and estimates
+the gradient by the soft truncation of Catoni and Giulini. HTP-LASSO reads all records
+in every step, with every entry of the features and of the response clipped to
+:math:`\pm K` once.
 """
 
 import math
@@ -44,18 +45,17 @@ class HeavyTailedFrankWolfe(Optimizer):
     failure_probability : float
         :math:`\zeta`, > 0 and < 1.
     num_steps : int, optional
-        T, at most the number of records. Default: :math:`\lfloor(n \epsilon /
+        T, at most the number of records. The default is :math:`\lfloor(n \epsilon /
         \log(2 d/\zeta))^{1/3}\rfloor`, at least 1.
     scale : float, optional
-        s of the soft truncation, whose precision is :math:`\nu = 1`. Default: with L =
-        log(2 d T/zeta) and folds of m records, the minimizer :math:`\sqrt{\tau m /
-        (\frac12 + L + \frac{2 \sqrt2}{3} c L/\epsilon)}`, c = 2 ("replace_one") or 1
-        ("zero_out"), of the deviation of an estimate plus the error of a selection;
-        for calibration "paper" :math:`\sqrt{n \epsilon \tau/(T L)}`.
-
+        s of the soft truncation, whose precision is :math:`\nu = 1`. The default is
+        :math:`\sqrt{\tau m / (\frac12 + L + \frac{2 \sqrt2}{3} c L/\epsilon)}`, with L
+        = log(2 d T/zeta), folds of m records, and c = 2 ("replace_one") or 1
+        ("zero_out"). It minimizes the deviation of an estimate plus the error of a
+        selection. With calibration "paper" it is :math:`\sqrt{n \epsilon \tau/(T L)}`.
     smoothness : float, optional
         Public bound of the entries of :math:`E \varphi'' a a^\top`, for ``risk_bound``
-        only. Default: from the bounds of a record, if the loss is smooth.
+        only. The default follows from the bounds of a record, if the loss is smooth.
 
     Raises
     ------
@@ -100,7 +100,7 @@ class HeavyTailedFrankWolfe(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """Phases and event for a problem with these facts."""
+        """Return the phases and the event for a problem with these facts."""
         radius = l1_radius(facts.domain, facts.dim)
         epsilon = 1.0 if budget is None else budget.epsilon
         num_steps = self._num_steps(facts, epsilon)
@@ -147,6 +147,7 @@ class HeavyTailedFrankWolfe(Optimizer):
         )
 
     def _num_steps(self, facts: PublicFacts, epsilon: float) -> int:
+        """Return the number of steps passed by the user, or by the paper's formula."""
         if self.num_steps is None:
             log = math.log(2.0 * facts.dim / self.failure_probability)
             steps = int((facts.num_records * epsilon / log) ** (1.0 / 3.0))
@@ -159,7 +160,7 @@ class HeavyTailedFrankWolfe(Optimizer):
     def _scale(
         self, facts: PublicFacts, epsilon: float, num_steps: int, shift: float | None
     ) -> float:
-        """Scale for neighbors at this shift; None: as published."""
+        """Return the scale for a shift of neighbors, or for None the published one."""
         fold = facts.num_records // num_steps
         log = math.log(2.0 * facts.dim * num_steps / self.failure_probability)
         if shift is None:
@@ -325,7 +326,7 @@ class HeavyTailedLasso(Optimizer):
 
 
 def _choice_epsilon(budget: Budget, num_steps: int, calibration: Calibration) -> float:
-    """Epsilon of one selection."""
+    """Return epsilon of one selection of a vertex."""
     if calibration == "paper":
         spread = 2.0 * num_steps * math.log(1.0 / budget.delta)
         return budget.epsilon / (2.0 * math.sqrt(spread))

@@ -1,9 +1,10 @@
 r"""Noisy gradient descent: Bassily, Feldman, Talwar and Thakurta (2019), Algorithm 1.
 
-:math:`w_{t+1} = P(w_t - \eta (g_t + N(0, \sigma^2 I)))`, the average of w_1..w_T.
-`NoisyGD` takes the gradients of all records, `NoisySGD` those of random batches: the
-paper draws them with replacement, what is proved here is about Poisson samples. Plan
-and risk bound are those of `loop.noisy_descent`.
+Steps are :math:`w_{t+1} = P(w_t - \eta (g_t + N(0, \sigma^2 I)))`, where g_t is a mean
+gradient and P projects on the domain. The output is the average of w_1..w_T. `NoisyGD`
+takes the gradients of all records, and `NoisySGD` of random batches. The paper draws
+batches with replacement, but the proofs here are about Poisson samples. Plan and risk
+bound are in `loop.noisy_descent`.
 """
 
 import math
@@ -60,7 +61,7 @@ class ProjectedDescent(NoisyDescent):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop of noisy gradient steps."""
+        """Return the recipe of one loop of noisy gradient steps."""
         scales, estimator = self._scales_and_estimator(facts, budget)
         is_clipped = isinstance(estimator, ClippedMean)
         plan = self.plan(scales, budget, calibration)
@@ -133,9 +134,9 @@ class ProjectedDescent(NoisyDescent):
 class NoisyGD(ProjectedDescent):
     r"""Noisy projected gradient descent on all records.
 
-    Bassily et al. (arXiv:1908.09970), Algorithm 1, with full batches: T steps with
-    noise :math:`\sigma = 2 L \sqrt T / (n t)`, t the budget's gdp, any epsilon, delta
-    and T. With M the domain's radius about the start,
+    This is Algorithm 1 of Bassily et al. (arXiv:1908.09970) with full batches. Its T
+    steps have the noise :math:`\sigma = 2 L \sqrt T / (n t)`, where t is the budget's
+    gdp, for any epsilon, delta and T. With M the domain's radius about the start,
 
     .. math:: F(\bar w) - F^* \le M L \sqrt{(1 + \tfrac1T)
        \bigl(\tfrac1T + \tfrac2n + \tfrac{4d}{n^2 t^2}\bigr)}
@@ -191,40 +192,45 @@ class NoisyGD(ProjectedDescent):
     Parameters
     ----------
     num_steps : int, optional
-        T, for a scaled descent at least 2; None: the rule's for it and the tail,
-        :math:`3/(\eta\lambda)` rounded up for the last iterate. Else min(n/2, n^2
-        t^2/(4 d)) rounded up, at least 10; less for smooth losses if :math:`10 \beta M
-        / (L \sqrt{2/n + 4d/(n^2 t^2)})` is, which grows like the root of n. More steps
-        hardly lower the bound and never raise it.
+        T, for a scaled descent at least 2. By default the tail and the scaled descent
+        have the T of the rules above, and the last iterate has :math:`3/(\eta\lambda)`,
+        rounded up. The average has min(n/2, n^2 t^2/(4 d)), rounded up and at least 10.
+        For smooth losses it has :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` if
+        this is less, which grows like the root of n. More steps hardly lower the bound
+        and never raise it.
     step_size : float, optional
-        eta; None: that of the smaller bound, or of the rule for the tail;
-        :math:`1/(\beta + \lambda)` for the last iterate.
+        eta. By default the average has the step of the smaller bound, the tail and the
+        scaled descent have the longest step of the rules above, and the last iterate
+        has :math:`1/(\beta + \lambda)`.
     risk : {"population", "empirical"}
         Which bound the step minimizes.
     clip : float, optional
-        Gradients are scaled down to this length, which then takes the place of L. For
-        losses without a Lipschitz constant; nothing is claimed of their risk.
+        Gradients are scaled down to this length, which then takes the place of L. It is
+        for losses without a Lipschitz constant, and their risk has no bound.
     output : {"average", "tail", "scaled", "last"}
-        Mean of all iterates, mean of the last ones, the same of steps that are scaled
-        on the way, or the last one.
+        Mean of all iterates, mean of the last ones, mean of the last ones of steps that
+        are scaled on the way, or the last iterate.
     tail_share : float, optional
-        Share of the iterates in the tail, rounded up to whole ones; None: half.
+        Share of the iterates in the tail, rounded up to whole ones. The default is
+        half.
     ridge : float, optional
-        lambda >= 0 of the last iterate; None: the inverse of the tail's total length.
+        lambda >= 0 of the last iterate. The default is the inverse of the tail's total
+        length.
     boundary_loss : Loss, optional
-        Smooth loss of the package that a scaled descent turns to where the domain holds
-        it back. Steps stay at most 2/beta, beta of the problem's loss.
+        Smooth loss of the package for later stages of a scaled descent that would leave
+        the domain. Steps stay at most 2/beta, beta of the problem's loss.
 
     Raises
     ------
     ValueError
-        If a number is out of its range; in `recipe`, if the loss has no Lipschitz
-        constant or the domain is unbounded (without ``step_size``); for the tail and
-        the scaled descent, if the loss is not smooth (the tail: without ``step_size``)
-        or the calibration is "paper"; if ``boundary_loss`` is the user's own, is not
-        smooth, is steeper than the problem's loss or of other responses; for the last
-        iterate, if the loss is not smooth or is not built in, the step is longer than
-        :math:`2/(\beta + \lambda)`, or there are more than a million.
+        If a number is out of its range. In `recipe`, if the loss has no Lipschitz
+        constant or the domain is unbounded (without ``step_size``). For the tail and
+        the scaled descent also if the loss is not smooth (for the tail without
+        ``step_size``) or the calibration is "paper". For the scaled descent also if
+        ``boundary_loss`` is the user's own, is not smooth, is steeper than the
+        problem's loss or is for other responses. For the last iterate also if the loss
+        is not smooth or not built in, if the step is longer than :math:`2/(\beta +
+        \lambda)`, or if there are more than a million steps.
 
     Guarantee
     ---------
@@ -374,11 +380,11 @@ class NoisyGD(ProjectedDescent):
             if count
         ]
         inputs = {"averaged_steps": total - half, **recipe.inputs}
-        inputs.pop("risk_bound", None)  # it is that of the mean of all
+        inputs.pop("risk_bound", None)  # it is for the mean of all iterates
         return replace(recipe, phases=tuple(phases), inputs=inputs)
 
     def _last(self, facts: PublicFacts, budget: Budget | None) -> Recipe:
-        """Return steps on the loss plus a ridge, of which only the end is released."""
+        """Return steps on the loss plus a ridge, whose last iterate is released."""
         scales, estimator = self._scales_and_estimator(facts, budget)
         ridge, size, count = self.ridge, self.step_size, self.num_steps
         check_smooth(facts, scales)
@@ -448,35 +454,36 @@ def _check_boundary_loss(other: Loss, facts: PublicFacts) -> None:
 class NoisySGD(BatchedDescent, ProjectedDescent):
     r"""Noisy projected gradient descent on random batches, the average of its iterates.
 
-    `NoisyGD`, each step of which reads a Poisson sample of the records: m of them in
-    the mean, and m is always what sums are divided by. T steps read m T records instead
-    of n T; the noise, from privacy loss distributions, is larger. For the bound of the
-    empirical risk the variance of a batch mean, at most :math:`L^2 (1 - m/n)/m`, joins
-    that of the noise; for the population risk no bound is proved.
+    Each step of `NoisyGD` reads a Poisson sample of the records. Its mean size is m,
+    and sums are divided by m, not by the actual size. T steps read m T records instead
+    of n T. The noise is larger, and is computed from privacy loss distributions. For
+    the bound of the empirical risk the variance of a batch mean, at most :math:`L^2 (1
+    - m/n)/m`, is added to that of the noise. For the population risk there is no bound.
 
     Parameters
     ----------
     num_steps : int, optional
-        T; None: min(n/2, n^2 t^2/(4 d)) rounded up, at least 10, t the budget's gdp.
+        T. The default is min(n/2, n^2 t^2/(4 d)), rounded up and at least 10, where t
+        is the budget's gdp.
     step_size, risk, clip
         As for `NoisyGD`.
     batches : {"poisson", "with_replacement"}, optional
-        None: "poisson", or "with_replacement" as published, for which nothing is
-        proved.
+        The default is "poisson", or with calibration "paper" "with_replacement" as
+        published, for which nothing is proved.
     batch_size : int, optional
-        m; None: the printed :math:`n \sqrt{\epsilon / 4T}`, at most half of the
-        records. It has to be given without a budget.
+        m. The default is the printed :math:`n \sqrt{\epsilon / 4T}`, at most half of
+        the records. Without a budget there is none.
 
     Raises
     ------
     ValueError
-        If a number is out of its range; in `recipe`, as for `NoisyGD`, or if batches
-        with replacement are asked for with a proof.
+        If a number is out of its range. In `recipe`, as for `NoisyGD`, or if batches
+        are drawn with replacement and calibration is "exact".
 
     Guarantee
     ---------
-    As for `NoisyGD`; for batches drawn with replacement nothing is proved (the
-    published claim fails for few steps: BFTT-4).
+    As for `NoisyGD`. For batches drawn with replacement nothing is proved. The
+    published claim is false for few steps (entry BFTT-4 of docs/errata.md).
 
     Examples
     --------

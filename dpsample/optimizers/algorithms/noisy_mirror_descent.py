@@ -1,20 +1,23 @@
 r"""Noisy regularized mirror descent in l_p, 1 < p < 2, without constraints.
 
-:math:`w_{t+1} = \arg\min_w \langle \nabla F_n(w_t) + \xi_t, w\rangle + \gamma
-D_\Phi(w, w_t) + \alpha \Phi(w)`, averaged with weights :math:`\omega^t`,
-:math:`\omega = 1 + \alpha/\gamma`: arXiv:2303.18047, Algorithm 3, with its potential
-and its step corrected.
+Steps are :math:`w_{t+1} = \arg\min_w \langle \nabla F_n(w_t) + \xi_t, w\rangle + \gamma
+D_\Phi(w, w_t) + \alpha \Phi(w)`, where :math:`\xi_t` is noise, Phi the potential of
+`steps` and D_Phi its Bregman divergence. The output is their average with weights
+:math:`\omega^t`, :math:`\omega = 1 + \alpha/\gamma`. This is Algorithm 3 of
+arXiv:2303.18047 with its potential and its step corrected (entry gradient-E1 of
+docs/errata.md).
 
-With :math:`\gamma > \beta` and :math:`E\|\xi\|_q^2 = \nu^2` the three-point inequality
-gives for the regularized empirical minimizer u
+F is beta-smooth and L-Lipschitz in l_p, and l_q is the dual norm. With :math:`\gamma >
+\beta` and :math:`E\|\xi\|_q^2 = \nu^2` the three-point inequality gives for the
+regularized empirical minimizer u
 
     E[(F_n + alpha Phi)(w) - (F_n + alpha Phi)(u)]
         <= nu^2/(2 (gamma - beta)) + alpha E Phi(u)/(omega^T - 1),
     E D(u, w_{t+1}) <= omega^{-t} E Phi(u) + nu^2/(2 alpha (gamma - beta)).
 
-u generalizes by stability, 2 L^2/(n alpha), so that also
-:math:`E\Phi(u) \le \Phi(\theta^*) + 2 L^2/(n \alpha^2)`, and the output is
-:math:`E\|w - u\|_p \le \sqrt{2 E D}` away from it, which costs 2 L times that.
+By stability the risk of u exceeds its empirical risk by at most 2 L^2/(n alpha) on
+average. So :math:`E\Phi(u) \le \Phi(\theta^*) + 2 L^2/(n \alpha^2)`. The output is at
+the distance :math:`E\|w - u\|_p \le \sqrt{2 E D}` from u, which costs 2 L times that.
 """
 
 import math
@@ -73,9 +76,10 @@ class MirrorSchedule(NamedTuple):
 def excess_risk(
     num_steps: Array, ridge: Array, gamma: Array, scales: MirrorScales
 ) -> Array:
-    """Bound of the mean excess population risk; infinite where nothing is proved.
+    """Return the module's bound of the mean excess population risk.
 
-    T, alpha and gamma are broadcast against each other.
+    It is infinite where nothing is proved. ``num_steps`` T, ``ridge`` alpha and gamma
+    are broadcast against each other.
     """
     n, lipschitz = scales.num_records, scales.lipschitz
     with np.errstate(all="ignore"):
@@ -98,11 +102,11 @@ def best_schedule(
     ridge: float | None,
     step_size: float | None,
 ) -> MirrorSchedule:
-    """Minimize `excess_risk` over what is not given.
+    """Minimize `excess_risk` over the hyper-parameters that are not given.
 
-    The fewest steps whose bound is within 5 percent of the least are taken. gamma stays
-    at 2 beta, or at L/distance if beta is smaller: larger ones improve the bound by at
-    most a fifth, with ten times the steps.
+    The fewest steps whose bound is within 5 percent of the smallest one are taken.
+    gamma is at least 2 beta, and at most L/distance if that is larger. Larger ones
+    improve the bound by at most a fifth, with ten times the steps.
     """
     largest = min(scales.num_records, LARGEST_NUM_STEPS)
     unit = scales.lipschitz * math.sqrt(2.0 / (scales.num_records * scales.potential))
@@ -134,27 +138,27 @@ def best_schedule(
 class NoisyMirrorDescent(Optimizer):
     r"""Mirror descent on all records, with noise and a ridge of the potential.
 
-    :math:`\Phi = \frac\kappa2 \|w\|_s^2` (see `steps`). Each
-    of T steps adds noise; one record moves the mean gradient by at most 2 L/n in the
-    dual norm, and steps compose by Gaussian privacy: sigma = 2 L sqrt(kappa T)/(n t)
-    for generalized Gaussian noise, t the gdp of the budget. Gaussian noise of the same
-    guarantee is smaller in every dual norm that enters the risk, and is the default.
+    The potential is :math:`\Phi = \frac\kappa2 \|w\|_s^2` (see `steps`). Each of T
+    steps adds noise. One record moves the mean gradient by at most 2 L/n in the dual
+    norm, and steps compose by Gaussian privacy. So sigma = 2 L sqrt(kappa T)/(n t) for
+    generalized Gaussian noise, where t is the gdp of the budget. Gaussian noise of the
+    same guarantee is smaller in every dual norm of the risk bound, and is the default.
 
     T, alpha and gamma minimize the explicit bound of `risk_bound`, which improves the
     rate :math:`\kappa^{4/5} (\sqrt d/(n\epsilon))^{2/5}` of Theorem 7 to
     :math:`\kappa^{3/4} (\sqrt d/(n\epsilon))^{1/2}`, up to logarithms.
 
     With calibration "paper", T, alpha, gamma = beta and the generalized Gaussian noise
-    are those of Algorithm 3 and Theorem 7 (constant 1 in T), the potential is the
-    corrected one (gradient-E1); ``ridge``, ``step_size`` and ``noise`` are not used.
+    are those of Algorithm 3 and Theorem 7 (with the constant 1 in T), and the potential
+    is the corrected one. ``ridge``, ``step_size`` and ``noise`` are not used.
 
     Parameters
     ----------
     p : float
         Exponent of the norm, > 1 and <= 2.
     distance : float
-        Public bound or guess of the l_p norm of a minimizer. It sets hyper-parameters
-        only: privacy does not depend on it.
+        Public bound or guess of the l_p norm of a minimizer. It determines only the
+        hyper-parameters, and privacy does not depend on it.
     num_steps : int, optional
         T.
     ridge : float, optional
@@ -162,7 +166,7 @@ class NoisyMirrorDescent(Optimizer):
     step_size : float, optional
         1/gamma.
     noise : {"gaussian", "generalized_gaussian"}
-        What is added to the gradients.
+        Noise that is added to the gradients.
 
     Raises
     ------
@@ -210,7 +214,7 @@ class NoisyMirrorDescent(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over all records and its noise."""
+        """Return the recipe of one loop over all records, with its noise."""
         space = self._geometry(facts)
         if calibration == "paper":
             return self._printed_recipe(facts, budget)
@@ -238,21 +242,21 @@ class NoisyMirrorDescent(Optimizer):
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
-        """Bound of the mean excess population risk if |minimizer|_p <= distance.
+        """Bound the mean excess population risk if |minimizer|_p <= distance.
 
-        Infinite if the given steps are longer than 1/beta or the ridge is 0. See
-        `dpsample.optimizers.algorithms.noisy_mirror_descent`.
+        It is infinite if the given steps are longer than 1/beta or the ridge is 0.
         """
         return self._schedule(facts, budget, self._geometry(facts)).risk
 
     def _geometry(self, facts: PublicFacts) -> Geometry:
+        """Return the potential and the noise of these norms."""
         if not facts.domain.is_whole_space:
             remedy = "On a ball use TruncatedMirrorDescent."
             check.fail("domain", "WholeSpace()", facts.domain, remedy)
         return geometry(self.p, facts.dim, self.noise)
 
     def _printed_recipe(self, facts: PublicFacts, budget: Budget | None) -> Recipe:
-        """Algorithm 3 with the schedule of Theorem 7, and what is true of it."""
+        """Return Algorithm 3 with the schedule of Theorem 7, and its true privacy."""
         plan = printed_noisy(facts, budget, p=self.p, num_steps=self.num_steps)
         schedule = MirrorSchedule(plan.num_steps, plan.ridge, plan.step_size, math.inf)
         weight = 0.5 * plan.ridge * plan.step_size
@@ -267,6 +271,7 @@ class NoisyMirrorDescent(Optimizer):
     def _schedule(
         self, facts: PublicFacts, budget: Budget | None, space: Geometry
     ) -> MirrorSchedule:
+        """Return the number of steps and their sizes for the noise of the budget."""
         stddev, lipschitz = 0.0, facts.lipschitz(self.p)  # which says what is unbounded
         if budget is not None:
             bound = space.record_bound(facts)
@@ -296,7 +301,7 @@ def _loop(
     noise: Perturbation,
     weight: float,
 ) -> Loop:
-    """Mirror steps, averaged with weights (1 + weight)^t up to a constant."""
+    """Return mirror steps, averaged with weights (1 + weight)^t up to a constant."""
     step = MirrorStep(
         schedule.step_size,
         exponent=space.s,
@@ -319,7 +324,7 @@ def _loop(
 
 
 def _inputs(space: Geometry, schedule: MirrorSchedule) -> dict[str, float | int | str]:
-    """Public numbers of the certificate."""
+    """Return the public numbers of the certificate."""
     inputs: dict[str, float | int | str] = {
         "num_steps": schedule.num_steps,
         "ridge": schedule.ridge,

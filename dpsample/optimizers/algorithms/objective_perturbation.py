@@ -1,8 +1,10 @@
 r"""Objective perturbation: minimize a randomly tilted, regularized risk.
 
-:math:`\hat w = \arg\min_{w \in W} F(w) + \frac1n \langle G, w\rangle + \lambda |w -
-c|^2`, :math:`G \sim N(0, \sigma^2 I)`, c the domain's center. Bassily, Feldman, Talwar
-and Thakurta (2019), Algorithms 2 and 3; Su, Zhao and Wang (2023), Algorithms 1 and 2.
+The minimizer is :math:`\hat w = \arg\min_{w \in W} F(w) + \frac1n \langle G, w\rangle +
+\lambda |w - c|^2`, where W is the domain, c its center and :math:`G \sim N(0, \sigma^2
+I)`. These are Algorithms 2 and 3 of Bassily, Feldman, Talwar and Thakurta (2019), and
+Algorithms 1 and 2 of Su, Zhao and Wang (2023). Codes such as gradient-E6 are entries of
+docs/errata.md.
 """
 
 from dataclasses import dataclass, replace
@@ -32,7 +34,7 @@ from dpsample.privacy.curves.objective_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts
 
 Solver = Literal["accelerated", "svrg"]
-SHARE = 0.99
+SHARE = 0.99  # part of epsilon and delta for the tilt, the rest is for the output
 
 
 def recipe_of(
@@ -44,7 +46,7 @@ def recipe_of(
     solver: Solver = "accelerated",
     kind: str = "objective",
 ) -> Recipe:
-    """Recipe of one tilted minimization."""
+    """Return the recipe of one tilted minimization."""
     phase = tilt.phase(scales, solver)
     if (
         kind == "objective"
@@ -63,7 +65,7 @@ def recipe_of(
 
 
 def _spent(budget: Budget | None) -> Event | None:
-    """Return the budget as an event: two parts of it add up."""
+    """Return the event of the whole budget, to which the two parts add up."""
     if budget is None:
         return None
     return ApproximateEvent(epsilon=budget.epsilon, delta=budget.delta)
@@ -73,23 +75,25 @@ def _spent(budget: Budget | None) -> Event | None:
 class ObjectivePerturbation(Optimizer):
     r"""Objective perturbation, with all but a hundredth of the budget in the tilt.
 
-    Bassily et al. (arXiv:1908.09970), Algorithm 2, is about an exact minimizer. No
-    computed point is one, and no accuracy bounds the distance between laws, so this
-    releases through Algorithm 3: a certified solver, and noise on its point that 1 % of
-    the budget pays for. Noise and accuracy are such that together they cost 1 % of
+    Algorithm 2 of Bassily et al. (arXiv:1908.09970) is about an exact minimizer. No
+    computed point is one. However accurate one is, its distribution may be far from
+    that of the minimizer. So Algorithm 3 is used. The solver certifies its accuracy,
+    and noise of 1 % of the budget is added to its point. Noise and accuracy are such
+    that together they cost 1 % of
 
     .. math:: E F(\hat w) - F^* \le \lambda M^2 + \frac{1}{\lambda}
        \Bigl(\frac{d\sigma^2}{4n^2} + \frac{L^2}n\Bigr),
 
-    M the radius about the center (or sigma W/n for the middle term, W the domain's
-    Gaussian width, if that is less). lambda minimizes it, sigma depending on lambda.
+    where M is the radius about the center. The middle term is sigma W/n if that is
+    less, where W is the domain's Gaussian width. lambda minimizes this bound, in which
+    sigma depends on lambda.
 
     Parameters
     ----------
     ridge : float, optional
-        lambda; None: the minimizer of the bound.
+        lambda. The default minimizes the bound.
     risk : {"population", "empirical"}
-        Which bound lambda minimizes; the empirical one has no L^2/n.
+        Which bound lambda minimizes. The empirical one has no term L^2/n.
 
     Raises
     ------
@@ -129,7 +133,7 @@ class ObjectivePerturbation(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One certified minimization."""
+        """Return the recipe of one certified minimization."""
         scales = tilt_scales(facts, risk=self.risk)
         if calibration == "paper" and budget is not None:
             tilt = bassily(scales, budget, is_exact=True)
@@ -142,28 +146,29 @@ class ObjectivePerturbation(Optimizer):
 class ApproximateObjectivePerturbation(Optimizer):
     r"""Objective perturbation with a solver of chosen accuracy, and a common convexity.
 
-    The solver certifies :math:`J(w) - \min J \le a` on every data set, so its points on
-    neighbors are :math:`2 \sqrt{2a/m}` apart given the exact minimizer, and Gaussian
-    noise on the output hides that; the result is projected on the domain. With
-    ``strong_convexity`` Delta the risk is :math:`F(w) + \frac\Delta2 |w - c|^2`, and
+    For the tilted risk J the solver certifies :math:`J(w) - \min J \le a` on every data
+    set. So, given the exact minimizer, its points on two neighbors are at most :math:`2
+    \sqrt{2a/m}` apart. Gaussian noise on the output of scale :math:`\sigma_2` hides
+    that, and the result is projected on the domain. With ``strong_convexity`` Delta the
+    risk is :math:`F(w) + \frac\Delta2 |w - c|^2`, and
 
     .. math:: m = 2\lambda + \Delta, \qquad
        \mathrm{risk} - \min \le \lambda M^2 + \min\Bigl\{\frac{d\sigma^2}{2 m n^2},
        \frac{\sigma W}n\Bigr\} + \frac{2 L^2}{m n} + L \Bigl(\sqrt{2a/m} +
        \min\bigl\{\sqrt d \sigma_2, \sqrt{\sigma_2 W}\bigr\}\Bigr)
 
-    on average, W the domain's Gaussian width. Private mean estimation is the `Linear`
-    loss with Delta = 1. Only a convexity that all records share counts, because a
-    record's own may leave with it (gradient-E6).
+    on average, where W is the domain's Gaussian width. Private mean estimation is the
+    `Linear` loss with Delta = 1. Only a convexity that all records share counts,
+    because that of a single record is lost when it is removed (gradient-E6).
 
     Parameters
     ----------
     strong_convexity : float
         Delta >= 0, in the l_2 norm.
     ridge : float, optional
-        lambda >= 0 beyond it; None: the minimizer of the bound.
+        lambda >= 0, in addition to it. The default minimizes the bound.
     gap : float, optional
-        a > 0; None: what costs 1 % of the bound, with its noise.
+        a > 0. With the default, gap and noise cost 1 % of the bound.
     share : float
         Part of epsilon and delta for the tilt.
     solver : {"accelerated", "svrg"}
@@ -180,8 +185,8 @@ class ApproximateObjectivePerturbation(Optimizer):
 
     Guarantee
     ---------
-    As for `ObjectivePerturbation`; "paper" takes ridge, gap and noise as published and
-    states the epsilon that is true of them, half of delta for either part.
+    As for `ObjectivePerturbation`. "paper" takes ridge, gap and noise as published and
+    states the epsilon that is proved for them, with half of delta for either part.
 
     Examples
     --------
@@ -220,7 +225,7 @@ class ApproximateObjectivePerturbation(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One certified minimization."""
+        """Return the recipe of one certified minimization."""
         scales = tilt_scales(
             facts, risk=self.risk, strong_convexity=self.strong_convexity
         )

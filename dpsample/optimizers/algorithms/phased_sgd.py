@@ -1,8 +1,8 @@
 r"""Phased stochastic gradient descent: one pass, noise after every phase.
 
-Feldman, Koren and Talwar (2020), by which arXiv:2303.18047 (Theorem 8) treats l_p, p >=
-2, without constraints: there :math:`\|\theta\|_2 \le d^{1/2-1/p} \|\theta\|_p`, and
-Lipschitz constants and smoothness of l_p hold in l_2.
+The algorithm is that of Feldman, Koren and Talwar (2020). By it arXiv:2303.18047
+(Theorem 8) treats l_p with p >= 2 without constraints. There :math:`\|\theta\|_2 \le
+d^{1/2-1/p} \|\theta\|_p`, and Lipschitz constants and smoothness in l_p hold in l_2.
 """
 
 import math
@@ -35,9 +35,9 @@ class PhasedPlan(NamedTuple):
     """Public numbers of all phases."""
 
     sizes: tuple[int, ...]  # records of each phase
-    steps: tuple[float, ...]
+    steps: tuple[float, ...]  # step size of each phase
     stddevs: tuple[float, ...]  # scale of the noise on each mean iterate
-    risk: float
+    risk: float  # bound of the mean excess risk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +53,13 @@ class PhasedSGD(Optimizer):
     Parameters
     ----------
     distance : float, optional
-        Public bound or guess of the l_p distance from the start to a minimizer; None:
-        the domain's radius. It sets the step only: privacy does not depend on it.
+        Public bound or guess of the l_p distance from the start to a minimizer. The
+        default is the domain's radius. It determines only the step size, and privacy
+        does not depend on it.
     p : float
         Exponent >= 2 of the norm of ``distance``.
     step_size : float, optional
-        eta_1, at most 2/beta; None: the bound's minimizer.
+        eta_1, at most 2/beta. The default minimizes the bound.
 
     Raises
     ------
@@ -98,7 +99,7 @@ class PhasedSGD(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop for every phase."""
+        """Return the recipe of one loop for every phase."""
         refuse_paper(calibration, "No schedule is printed for phased SGD.")
         plan = self._plan(facts, budget)
         phases, first = [], 0
@@ -137,7 +138,9 @@ class PhasedSGD(Optimizer):
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
-        r"""Bound of the mean excess population risk if a minimizer is within distance.
+        r"""Return a bound of the mean excess population risk.
+
+        It holds if a minimizer is within ``distance`` of the start.
 
         Phase i starts at :math:`w_{i-1}`, of mean square distance :math:`S_{i-1}` (D^2
         or the noise :math:`d \sigma_{i-1}^2`) to the point u that it is compared with.
@@ -151,14 +154,15 @@ class PhasedSGD(Optimizer):
         return self._plan(facts, budget).risk
 
     def _plan(self, facts: PublicFacts, budget: Budget | None) -> PhasedPlan:
+        """Return sizes of phases, and the first step that minimizes the risk bound."""
         n, beta, lipschitz = facts.num_records, smoothness(facts), facts.lipschitz(2.0)
         if n < 2:
             check.fail("num_records", "at least 2 for phases of half of them", n)
         shift = 0.0
         if budget is not None:
             shift = round_up(SHIFTS[budget.relation] * lipschitz / gdp_of(budget))
-        sizes = tuple(n >> i for i in range(1, n.bit_length()))
-        # l_2 distance from the start within which a minimizer is taken to be
+        sizes = tuple(n >> i for i in range(1, n.bit_length()))  # halves of halves
+        # The declared l_p distance as a bound of the l_2 distance.
         declared_distance = self.distance
         if declared_distance is not None:
             declared_distance *= conversion(facts.dim, self.p, 2.0)
@@ -175,7 +179,9 @@ class PhasedSGD(Optimizer):
 
         first = self.step_size
         if first is None:
-            # risk(s) = a/s + b s + c, of which only b is left without a distance
+            # The risk as a function of the first step s is a/s + b s + c. With a
+            # distance of 0 it is b s, so risk(1, 0) is b. The minimum is at sqrt(a/b),
+            # where a = distance^2 / (2 n_1).
             first = distance / math.sqrt(2.0 * sizes[0] * risk(1.0, 0.0))
             first = min(first, 2.0 / beta) if beta > 0.0 else first
         elif first * beta > 2.0:

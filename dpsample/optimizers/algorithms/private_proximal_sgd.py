@@ -131,7 +131,7 @@ class PrivateProximalSGD(ProximalSGD):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """Phases and event for a problem with these facts."""
+        """Return phases and event for a problem with these facts."""
         size = self.checked_batch_size(facts, self._batch_size(facts, budget))
         # ``printed`` is the budget if the published noise is used, and otherwise None.
         printed = None if calibration == "exact" else budget

@@ -1,9 +1,9 @@
 r"""Noisy gradient descent on Moreau envelopes: Bassily et al. (2019), Section 4.
 
-:math:`f_\lambda(w) = \min_v f(v) + \frac\lambda2 |w - v|^2` is lambda-smooth, has the
-Lipschitz constant of f (BFTT-5: the paper has twice that) and lies at most
-:math:`L^2 / 2\lambda` below f. For losses of a linear margin its gradient needs one
-scalar equation.
+The envelope :math:`f_\lambda(w) = \min_v f(v) + \frac\lambda2 |w - v|^2` is
+lambda-smooth, has the Lipschitz constant L of f and is at most :math:`L^2 / 2\lambda`
+below f. (The paper has twice that constant, entry BFTT-5 of docs/errata.md.) For losses
+of a linear margin its gradient is found from one scalar equation.
 """
 
 import math
@@ -30,29 +30,31 @@ from dpsample.problem.facts import PublicFacts
 class ProxGD(BatchedDescent):
     r"""Noisy projected gradient descent on the Moreau envelopes of the losses.
 
-    For non-smooth losses (hinge, absolute, quantile): `NoisyGD` with each loss
-    replaced by its envelope of strength lambda. Envelopes are no more sensitive than
-    the losses, so noise and privacy are those of `NoisyGD`; the mean excess risk, with
-    M the domain's radius about the start, is at most
+    It is for non-smooth losses (hinge, absolute, quantile), and is `NoisyGD` with each
+    loss replaced by its envelope of strength lambda. Gradients of envelopes are no
+    longer than those of the losses, so noise and privacy are those of `NoisyGD`. With M
+    the domain's radius about the start, the mean excess risk is at most
 
     .. math:: \frac{M^2}{2 \eta T} + \frac\eta2 \Bigl(1 + \frac1T\Bigr) \Bigl(L^2 +
        d\sigma^2 + \frac{2 L^2 T}n\Bigr) + \frac{L^2}{2\lambda}
 
-    for :math:`\lambda \le 2/\eta` (without 2 L^2 T/n, and for every lambda, for the
-    empirical risk).
+    for :math:`\lambda \le 2/\eta`. The bound of the empirical risk has no term 2 L^2
+    T/n, and is for every lambda.
 
     Parameters
     ----------
     smoothing : float, optional
-        lambda; None: 2/eta, the largest that is stable.
+        lambda. The default is 2/eta, the largest stable one.
     num_steps, risk
         As for `NoisyGD`.
     step_size : float, optional
-        eta; None: the minimizer of the bound.
+        eta. The default minimizes the bound.
     batches : {"full", "poisson", "with_replacement"}, optional
-        None: "full", or "with_replacement" as published, for which nothing is proved.
+        The default is "full", or with calibration "paper" "with_replacement" as
+        published, for which nothing is proved.
     batch_size : int, optional
-        Size of random batches. None: the printed :math:`n \sqrt{\epsilon / 4T}`.
+        Size of random batches. The default is the printed :math:`n \sqrt{\epsilon /
+        4T}`.
 
     Raises
     ------
@@ -61,8 +63,8 @@ class ProxGD(BatchedDescent):
 
     Guarantee
     ---------
-    As for `NoisySGD`. The proximal point is found by bisection; however coarse, the
-    slope stays within the loss's bound, which is all that privacy needs.
+    As for `NoisySGD`. The proximal point is found by bisection. However inexact it is,
+    the slope stays within the loss's bound, which is enough for privacy.
 
     Examples
     --------
@@ -87,7 +89,7 @@ class ProxGD(BatchedDescent):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop of noisy gradient steps."""
+        """Return the recipe of one loop of noisy gradient steps."""
         scales = scales_of(
             facts, lipschitz=facts.lipschitz(2.0), smoothness=math.inf, risk=self.risk
         )

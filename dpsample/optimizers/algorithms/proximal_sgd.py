@@ -1,10 +1,11 @@
 r"""Proximal stochastic gradient descent for a penalized risk.
 
-Minimizes F + g, g(b) = l1 |b|_1 + l2/2 |b|_2^2 or a group lasso, by :math:`b_{t+1} =
-\text{prox}_{\gamma_t g}(b_t - \gamma_t \hat g_t)`, :math:`\gamma_t = c/(K_1 \sqrt{t +
-1})`, t = 0, 1, ...; the output is the mean of :math:`b_1, \dots, b_T`. Xie et al.
-(2022), section 3.1. (Their :math:`\gamma_t = K_1/\sqrt t` is infinite at t = 0 and has
-the wrong unit: gradient-E29.)
+It minimizes F + g, where the penalty is g(b) = l1 |b|_1 + l2/2 |b|_2^2 or a group
+lasso. Steps are :math:`b_{t+1} = \text{prox}_{\gamma_t g}(b_t - \gamma_t \hat g_t)` for
+t = 0, 1, ..., with an estimate :math:`\hat g_t` of the gradient of F and
+:math:`\gamma_t = c/(K_1 \sqrt{t + 1})`. The output is the mean of :math:`b_1, \dots,
+b_T`. This is section 3.1 of Xie et al. (2022). (Their :math:`\gamma_t = K_1/\sqrt t` is
+infinite at t = 0 and has the wrong unit, entry gradient-E29 of docs/errata.md.)
 """
 
 import math
@@ -45,17 +46,18 @@ class ProximalSGD(Optimizer):
     groups : tuple of int, optional
         Number of the group of each coefficient, 0, ..., dim - 1.
     batch_size : int, optional
-        Records of a batch, drawn uniformly with replacement; ``num_records`` stands for
-        all of them, in every step. Default: a sixth of the records.
+        Number m of records of a batch, which are drawn uniformly with replacement. With
+        ``num_records`` every step reads each record once. The default is a sixth of the
+        records.
     num_steps : int, optional
-        Default: :math:`5 n^2/m^2`, as in the simulations of the paper.
+        The default is :math:`5 n^2/m^2`, as in the simulations of the paper.
     smoothness : float, optional
-        :math:`K_1`, smoothness of the risk: the largest eigenvalue of :math:`E
-        \varphi'' a a^\top`, from public knowledge. Default: the bound that holds for
-        every record, `dpsample.problem.facts.smoothness`, which is often much
+        :math:`K_1`, the smoothness of the risk. It is the largest eigenvalue of
+        :math:`E \varphi'' a a^\top`, from public knowledge. The default is the bound
+        for every record, `dpsample.problem.facts.smoothness`, which is often much
         larger.
     step_scale : float
-        c in :math:`\gamma_t`, > 0; Theorem 1 of the paper needs at most 1.
+        c in :math:`\gamma_t`, > 0. Theorem 1 of the paper needs at most 1.
 
     Raises
     ------
@@ -64,7 +66,7 @@ class ProximalSGD(Optimizer):
 
     Guarantee
     ---------
-    None: without noise nothing is private, and a budget is rejected.
+    There is none. Without noise nothing is private, and a budget is rejected.
 
     Examples
     --------
@@ -120,7 +122,7 @@ class ProximalSGD(Optimizer):
         return Recipe(phases=(loop,), event=None, inputs={})
 
     def checked_batch_size(self, facts: PublicFacts, default: float) -> int:
-        """Batch size, at most the number of records."""
+        """Return the batch size, or raise if it exceeds the number of records."""
         if self.batch_size is None:
             return int(min(max(round(default), 1), facts.num_records))
         if self.batch_size > facts.num_records:
@@ -135,7 +137,7 @@ class ProximalSGD(Optimizer):
         return math.ceil(5.0 * (facts.num_records / batch_size) ** 2)
 
     def curvature(self, facts: PublicFacts) -> float:
-        """K_1, declared or from the bounds of a record."""
+        """Return K_1, declared or from the bounds of a record."""
         if self.smoothness is not None:
             return self.smoothness
         record_curvature = smoothness(facts)

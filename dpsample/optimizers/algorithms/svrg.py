@@ -1,8 +1,10 @@
 r"""Projected SVRG for a regularized risk, released by output perturbation.
 
-:math:`\min_{w \in W} F(w) + \lambda |w - c|^2` to a certified accuracy a. Johnson and
-Zhang (2013); Bassily, Feldman, Talwar and Thakurta (2019), Theorem 5.8. Minimizers of
-neighbors are :math:`L/(n\lambda)` apart (Chaudhuri, Monteleoni and Sarwate 2011).
+The regularized risk :math:`\min_{w \in W} F(w) + \lambda |w - c|^2`, where W is the
+domain and c its center, is minimized to a certified accuracy a. SVRG is by Johnson and
+Zhang (2013), and its private form is Theorem 5.8 of Bassily, Feldman, Talwar and
+Thakurta (2019). The minimizers of neighbors are at most :math:`L/(n\lambda)` apart
+(Chaudhuri, Monteleoni and Sarwate 2011).
 """
 
 import math
@@ -39,26 +41,28 @@ class SVRG(Optimizer):
     r"""Regularized risk minimization by SVRG, with noise on the result.
 
     Epochs of 100 (beta + 2 lambda)/(2 lambda) stochastic steps run until the gap is
-    certified, which is what privacy rests on: the theorem's bound of the *mean* gap is
-    not enough (BFTT-10). Without a budget this is the plain solver. With one, the
-    output is :math:`P(w + N(0, s^2 I / t^2))`, t the budget's gdp and s the sensitivity
-    :math:`\frac{L}{n\lambda} + 2\sqrt{a/\lambda}` of the certified point; the mean
+    certified. Privacy rests on this certificate, because the theorem's bound of the
+    *mean* gap is not enough (entry BFTT-10 of docs/errata.md). Without a budget this is
+    the plain solver. With one, the output is :math:`P(w + N(0, s^2 I / t^2))`, where P
+    projects on the domain, t is the budget's gdp and s the sensitivity
+    :math:`\frac{L}{n\lambda} + 2\sqrt{a/\lambda}` of the certified point. The mean
     excess risk is at most
 
     .. math:: \lambda M^2 + \frac{L^2}{n\lambda} + L \Bigl(\sqrt{a/\lambda} +
        \min\{\sqrt d\, s/t, \sqrt{W s/t}\}\Bigr),
 
-    M the domain's radius about its center c and W its Gaussian width.
+    where M is the domain's radius about c. (In this bound W is its Gaussian width.)
     `ObjectivePerturbation` has less noise.
 
     Parameters
     ----------
     ridge : float, optional
-        lambda > 0; None: what balances the first terms with the noise in the bound.
+        lambda > 0. The default balances the first terms of the bound and the noise.
     gap : float, optional
-        a > 0; None: an error of 0.5 % of what one record moves the minimizer.
+        a > 0. The default is for an error of 0.5 % of the distance by which one record
+        can move the minimizer.
     risk : {"population", "empirical"}
-        Which bound lambda balances; the empirical one has no L^2/(n lambda).
+        Which bound lambda balances. The empirical one has no term L^2/(n lambda).
 
     Raises
     ------
@@ -96,7 +100,7 @@ class SVRG(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One certified minimization."""
+        """Return the recipe of one certified minimization."""
         if budget is not None:
             refuse_paper(calibration, "No noise is printed for SVRG on its own.")
         scales = tilt_scales(facts, risk=self.risk)

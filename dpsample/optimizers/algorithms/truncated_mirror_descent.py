@@ -1,20 +1,26 @@
 r"""Truncated mirror descent on a bounded set, one pass, for heavy-tailed gradients.
 
-:math:`w_t = \arg\min_{w \in C} \langle \frac1b \sum_{i \in B_t} h_i + \xi_t, w\rangle +
-\gamma D_\Phi(w, w_{t-1})`, h the gradients of l_q norm at most B and 0 for the others,
-the mean iterate: arXiv:2303.18047, Algorithm 4, with its potential corrected.
+Each of T steps reads a batch B_t of b fresh records, and the output is the mean of
 
-F is beta-smooth in l_p and :math:`E\|\nabla f - \nabla F\|_q^2 \le \sigma^2`, so that
-:math:`\|\nabla F\|_q \le g = g^* + \beta M` on the set, M its diameter.
-Gradients above B = g + lambda become 0, with probability :math:`P \le
-\sigma^2/\lambda^2`. With D the potential's largest value on the domain and a gradient
-error of bias b and mean square E,
+.. math:: w_t = \arg\min_{w \in C} \Bigl\langle \frac1b \sum_{i \in B_t} h_i + \xi_t,
+    w\Bigr\rangle + \gamma D_\Phi(w, w_{t-1}).
 
-    E F(mean iterate) - F* <= gamma D/T + E/(2 (gamma - beta)) + M b,
-    b <= sigma sqrt(P) + g P,
+h_i is the gradient of record i if its l_q norm is at most B, and 0 otherwise. xi_t is
+the noise, Phi the potential of `steps`, and D_Phi its Bregman divergence. This is
+arXiv:2303.18047, Algorithm 4, with its potential corrected.
 
-which the three-point inequality gives for gamma > beta. E sums sampling, kappa V/(batch
-size), and noise; V <= sigma^2 + g^2 P in l_2 (and (sqrt(V) + b)^2 in l_q).
+The population risk F is beta-smooth in l_p, and :math:`E\|\nabla f - \nabla F\|_q^2 \le
+\sigma^2`. So :math:`\|\nabla F\|_q \le g = g^* + \beta M` on the set, where M is its
+diameter and g* bounds the gradient at the minimizer. Gradients above B = g + lambda
+become 0, with probability :math:`P \le \sigma^2/\lambda^2`. With D the potential's
+largest value on the domain and a gradient error of bias beta_0 and mean square E,
+
+    E F(mean iterate) - F* <= gamma D/T + E/(2 (gamma - beta)) + M beta_0, beta_0 <=
+    sigma sqrt(P) + g P,
+
+which the three-point inequality gives for gamma > beta. E is the sum of the sampling
+error, kappa V/b, and of the noise. The variance V of one truncated gradient is at most
+sigma^2 + g^2 P in l_2, and the square of this root plus beta_0 in l_q.
 """
 
 import math
@@ -62,21 +68,21 @@ class TruncatedScales(NamedTuple):
     num_records: int
     space: Geometry
     radius: float  # largest distance of the domain from the start
-    diameter: float  # largest distance of two points of the domain
-    smoothness: float  # smoothness constant of the population risk
-    slope: float  # bound of the population gradient on the domain
+    diameter: float  # M, largest distance of two points of the domain
+    smoothness: float  # beta of the population risk
+    slope: float  # g, bound of the population gradient on the domain
     moment: float  # sigma
     lipschitz: float  # Lipschitz constant of one record's loss; may be infinite
     noise_bound: float  # bound of one record's gradient in the norm of the noise
 
     def record_bound(self, threshold: float | Array) -> Array:
-        """Bound of a truncated gradient in the norm of the noise."""
+        """Return the bound of a truncated gradient in the norm of the noise."""
         ratio = self.space.threshold_ratio
         return np.asarray(np.minimum(threshold * ratio, self.noise_bound))
 
     @property
     def is_euclidean(self) -> bool:
-        """Whether squares of independent errors just add."""
+        """Whether q is 2. Then squares of independent errors add up."""
         return self.space.q == 2.0
 
 
@@ -84,14 +90,14 @@ class TruncatedSchedule(NamedTuple):
     """Hyper-parameters of a run and the risk that they guarantee."""
 
     scheme: Scheme
-    num_steps: int
-    threshold: float
-    step_size: float
-    risk: float
+    num_steps: int  # T
+    threshold: float  # B
+    step_size: float  # 1/gamma
+    risk: float  # bound of the mean excess risk, infinite without a proof
 
 
 def truncation(scales: TruncatedScales, threshold: Array) -> tuple[Array, Array]:
-    """Bias and variance of one truncated gradient, for every threshold."""
+    """Return bias and variance of one truncated gradient, for every threshold."""
     moment, slope = scales.moment, scales.slope
     slack = np.maximum(threshold - slope, 0.0)
     with np.errstate(divide="ignore"):
@@ -114,10 +120,11 @@ def risks(
     copies: int,
     step_size: float | None,
 ) -> tuple[Array, Array]:
-    """Risk bound and gamma of every threshold.
+    """Return the risk bound and gamma of every threshold.
 
     ``noise`` is the standard deviation of Gaussian noise of a batch mean per unit of
-    the record bound; ``copies`` as in `Geometry.perturbation`.
+    the record bound. ``copies`` are those of `Geometry.perturbation`. Without a
+    ``step_size``, gamma minimizes the bound.
     """
     space, beta = scales.space, scales.smoothness
     size = scales.num_records // num_steps
@@ -127,7 +134,7 @@ def risks(
     error = sampling + noisy
     if not scales.is_euclidean:
         error = (np.sqrt(sampling) + np.sqrt(noisy)) ** 2
-    share = 0.5 * space.kappa * scales.radius**2 / num_steps
+    share = 0.5 * space.kappa * scales.radius**2 / num_steps  # D/T
     gamma = beta + np.sqrt(0.5 * error / share)
     if step_size is not None:
         gamma = np.full(threshold.shape, 1.0 / step_size)
@@ -146,7 +153,11 @@ def best_schedule(
     threshold: float | None,
     step_size: float | None,
 ) -> TruncatedSchedule:
-    """Minimize `risks` over what is not given; "best": over both one-pass schemes."""
+    """Return the schedule of the smallest of `risks`.
+
+    It is searched over the options that are None, and with "best" over both one-pass
+    schemes.
+    """
     largest = scales.num_records
     counts = np.unique(np.round(np.geomspace(1.0, largest, 100))).astype(int)
     steps = counts.tolist() if num_steps is None else [num_steps]
@@ -189,7 +200,7 @@ def loop_of(
     batches: Batches,
     noise: Perturbation,
 ) -> Loop:
-    """Mirror steps on the l_p ball, or projected gradient steps in l_2."""
+    """Return mirror steps on the l_p ball, or projected gradient steps in l_2."""
     space = scales.space
     step: Step = GradientStep(plan.step_size)
     if not scales.is_euclidean:
@@ -211,7 +222,7 @@ def loop_of(
 
 
 def inputs_of(plan: TruncatedSchedule) -> dict[str, float | int | str]:
-    """Public numbers of the certificate."""
+    """Return the public numbers of the certificate."""
     return {
         "scheme": plan.scheme,
         "num_steps": plan.num_steps,
@@ -224,52 +235,54 @@ def inputs_of(plan: TruncatedSchedule) -> dict[str, float | int | str]:
 class TruncatedMirrorDescent(Optimizer):
     r"""One pass of mirror steps on batches of truncated gradients with noise.
 
-    On an l_p ball about 0, p < 2, steps are those of :math:`\Phi = \frac\kappa2
-    \|w\|_s^2` (see `steps`); on every other bounded domain,
-    l_p balls with p >= 2 among them, of :math:`\Phi = \frac12 \|w\|_2^2`: projected
-    gradient steps. T, B and gamma minimize the explicit bound of `risk_bound`.
+    On an l_p ball about 0 with p < 2, steps are those of :math:`\Phi = \frac\kappa2
+    \|w\|_s^2` (see `steps`). On every other bounded domain, including l_p balls with p
+    >= 2, they are projected gradient steps, those of :math:`\Phi = \frac12 \|w\|_2^2`.
+    T, B and gamma minimize the explicit bound of `risk_bound`.
 
-    A step that leaves the ball takes its exact Bregman projection: the constrained
+    A step that leaves the ball takes its exact Bregman projection, the constrained
     minimum of the mirror step.
 
     With calibration "paper" (``scheme="shuffle"``, p < 2) schedule and noise are those
-    of Algorithm 4 and Theorem 10 with constants 1. It is claimed for epsilon <
-    :math:`\sqrt{\log(n/\delta)/n}` only; the certificate states what is proved.
+    of Algorithm 4 and Theorem 10 with constants 1. They are claimed for epsilon <
+    :math:`\sqrt{\log(n/\delta)/n}` only. The certificate states the epsilon that is
+    proved.
 
     Parameters
     ----------
     scheme : {"disjoint", "shuffle", "poisson", "best"}
-        Consecutive batches with one noise each; shuffled batches with noise on every
-        record; Poisson samples of one epoch (Gaussian noise only; the risk bound, which
-        needs fresh batches, is then a forecast); the better of the first two.
+        "disjoint" has consecutive batches with one noise each, and "shuffle" shuffled
+        batches with noise on every record. "best" is the better of these two. "poisson"
+        has Poisson samples of one epoch, with Gaussian noise only. Its risk bound is a
+        forecast, because the proof needs fresh batches.
     noise : {"gaussian", "generalized_gaussian"}
         Gaussian noise is smaller in every dual norm that enters the bound.
     p : float, optional
-        1 <= p <= 2; None: that of the domain if it is an l_p ball about 0, p < 2, and
-        2 otherwise.
+        Exponent of the norm, from 1 to 2. The default is that of the domain if it is an
+        l_p ball about 0 with p < 2, and 2 otherwise.
     moment : float, optional
-        Public bound of :math:`(E\|\nabla f - \nabla F\|_q^2)^{1/2}`, q = p/(p-1); None:
-        from the Lipschitz constant.
+        Public bound of :math:`(E\|\nabla f - \nabla F\|_q^2)^{1/2}`, q = p/(p-1). By
+        default it follows from the Lipschitz constant.
     smoothness : float, optional
-        Public bound of the population risk's smoothness in l_p; None: that of every
-        possible record.
+        Public bound of the population risk's smoothness in l_p. The default is a bound
+        for every possible record.
     optimal_slope : float
-        Public bound of :math:`\|\nabla F\|_q` at the minimizer: 0 in the interior, as
-        the paper takes for granted (gradient-E9).
+        Public bound of :math:`\|\nabla F\|_q` at the minimizer. It is 0 in the
+        interior, as the paper assumes (gradient-E9).
     num_steps, threshold, step_size : optional
-        T, B and 1/gamma; None: the bound's minimizers.
+        T, B and 1/gamma. By default they minimize the bound.
 
     Raises
     ------
     ValueError
-        If a number is out of its range; in `recipe`, if the domain is not bounded, or p
+        If a number is out of its range. In `recipe`, if the domain is not bounded, or p
         < 2 and it is not an l_p ball about 0.
 
     Guarantee
     ---------
     With calibration "exact" the output is (epsilon, delta)-DP under either relation.
-    Truncation bounds every record's part: privacy depends neither on the moment nor on
-    the smoothness.
+    Truncation bounds every record's part, so privacy does not depend on the moment or
+    on the smoothness.
 
     Examples
     --------
@@ -312,7 +325,7 @@ class TruncatedMirrorDescent(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over batches and its noise."""
+        """Return the recipe of one loop over batches, with its noise."""
         scales = self._scales(facts)
         if calibration == "paper":
             return self._printed_recipe(facts, budget, scales)
@@ -344,14 +357,14 @@ class TruncatedMirrorDescent(Optimizer):
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
-        """Bound of the mean excess population risk, under the declared moments.
+        """Return a bound of the mean excess population risk, for the declared moments.
 
-        With Poisson samples a forecast only.
+        With Poisson samples it is a forecast only.
         """
         return self._schedule(self._scales(facts), budget).risk
 
     def _scales(self, facts: PublicFacts) -> TruncatedScales:
-        """Numbers of a problem: what is None follows from its domain and its bounds."""
+        """Return the numbers of a problem, by default from its domain and bounds."""
         if self.num_steps is not None and self.num_steps > facts.num_records:
             check.fail("num_steps", f"<= {facts.num_records} records", self.num_steps)
         domain, dim = facts.domain, facts.dim
@@ -401,6 +414,7 @@ class TruncatedMirrorDescent(Optimizer):
     def _schedule(
         self, scales: TruncatedScales, budget: Budget | None
     ) -> TruncatedSchedule:
+        """Return the best schedule with the options of the user."""
         return best_schedule(
             scales,
             budget,
@@ -413,7 +427,7 @@ class TruncatedMirrorDescent(Optimizer):
     def _printed_recipe(
         self, facts: PublicFacts, budget: Budget | None, scales: TruncatedScales
     ) -> Recipe:
-        """Algorithm 4 with the schedule of Theorem 10, and what is true of it."""
+        """Return Algorithm 4 with the schedule of Theorem 10, and its true privacy."""
         if self.scheme != "shuffle" or scales.is_euclidean:
             remedy = "Algorithm 4 shuffles, on an l_p ball about 0 with p < 2."
             check.fail("calibration", "'exact' here", "'paper'", remedy)

@@ -58,7 +58,7 @@ def log_root(a, b, c):
     x = min(c / a, c / b)
     for _ in range(MAX_ROUNDS):
         exponent = (b - a) * x
-        # share of u^a in the sum
+        # Share of u^a in the sum, by which the slopes a and b are weighted.
         share = 1.0 / (1.0 + math.exp(exponent)) if exponent <= MAX_EXPONENT else 0.0
         # The larger of both powers is factored out, so that exp does not overflow.
         if x > 0.0:
@@ -219,7 +219,7 @@ def into_both(feasible, radius, memory, point):
 
 @kernel(counts_references=False)
 def gradient_step(feasible, step, t, num_steps, memory, rng):
-    """Projected gradient step with a ridge about the anchor, see `ADVANCE`."""
+    """Take a projected gradient step with a ridge about the anchor, see `ADVANCE`."""
     w, g, size = memory.theta, memory.gradient, size_of(step, t)
     for j in range(len(w)):
         w[j] -= size * (g[j] + step.ridge * (w[j] - memory.anchor[j]))
@@ -228,7 +228,7 @@ def gradient_step(feasible, step, t, num_steps, memory, rng):
 
 @kernel(counts_references=False)
 def scaled_step(feasible, step, t, num_steps, memory, rng):
-    """Projected gradient step of a scaled descent, see `ADVANCE`."""
+    """Take a projected gradient step of a scaled descent, see `ADVANCE`."""
     observe(step, t, num_steps, memory)
     w, g, size = memory.theta, memory.gradient, scaled_size(step, memory)
     for j in range(len(w)):
@@ -316,7 +316,7 @@ def shrink(step, size, w, group_norms, group_sizes):
 
 @kernel(counts_references=False)
 def proximal_step(feasible, step, t, num_steps, memory, rng):
-    """Gradient step, shrinkage, projection, see `ADVANCE`."""
+    """Take a gradient step, shrink and project the point, see `ADVANCE`."""
     w, size = memory.theta, size_of(step, t)
     for j in range(len(w)):
         w[j] -= size * memory.gradient[j]
@@ -344,7 +344,7 @@ def dual_point(w, exponent, kappa, out):
 
 @kernel(counts_references=False)
 def mirror_step(feasible, step, t, num_steps, memory, rng):
-    """Mirror step on the whole space or on an l_p ball, see `ADVANCE`.
+    """Take a mirror step on the whole space or on an l_p ball, see `ADVANCE`.
 
     On the l_s ball the Bregman projection is a multiple of the point.
     """

@@ -1,12 +1,18 @@
-r"""Clipped losses, heavy tails and growing blocks: slopes, noise and sizes are public.
+r"""Clipped losses, heavy tails and growing blocks: public thresholds, noise and sizes.
 
-For a loss phi(<a, w>) of a linear margin, clipping gradients at C is not a heuristic:
-the clipped gradient is that of the convex loss whose slope is phi' clipped at C/|a|.
+For a loss phi(<a, w>) of a linear margin, clipping gradients at C is not a heuristic.
+The clipped gradient is the gradient of the convex loss whose slope is phi' clipped at
+C/|a|.
 
-**Growing blocks** of records, each run from half the last one's distance: Xu et al.
-(arXiv 2026), Algorithms 5 and 7. For growth :math:`F(w) - F^* \ge \lambda |w -
-w^*|^\theta` with any theta above a known bound. There a run with mean excess risk g
-ends at :math:`E|w - w^*|^\theta \le g/\lambda`, and the next one starts there.
+**Moments.** The k-th moment of gradients (``order`` k) may be bounded although their
+norms are not: (E sup_w |gradient|^k)^(1/k) <= r, where r is the ``moment``. Clipping
+then has a bias, which Markov's inequality bounds.
+
+**Growing blocks** of records are used by the iterated methods of Xu et al. (arXiv
+2026), Algorithms 5 and 7. Each run reads its own block, and allows for half of the
+distance of the run before. They are for risks with *growth* :math:`F(w) - F^* \ge
+\lambda |w - w^*|^\theta`, theta above a known bound. There a run with mean excess risk
+g ends at :math:`E|w - w^*|^\theta \le g/\lambda`, and the next one starts there.
 """
 
 import math
@@ -21,14 +27,17 @@ from dpsample.optimizers.loop.perturbations import gdp_of
 from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.problem.facts import PublicFacts, smoothness
 
+# Function from a bound of E |w_0 - w*|^2, for the start w_0 of a run, to a bound of the
+# run's mean excess clipped risk.
 Gap = Callable[[float], float]
 
 
 def clipped_smoothness(facts: PublicFacts, clip: float) -> float:
-    """Bound of the curvature of one record's loss, clipped at ``clip``.
+    """Return a bound of the curvature of one record's loss, clipped at ``clip``.
 
-    A quartic loss keeps phi'' = 12 e^2 only where 4 |e|^3 |a| <= C: clipped, its
-    curvature is at most 12 (C/4)^(2/3) |a|^(4/3), on any domain.
+    A quartic loss has phi'' = 12 e^2 at the residual e. Clipped at C it keeps this
+    curvature only where 4 |e|^3 |a| <= C. So the curvature is at most 12 (C/4)^(2/3)
+    |a|^(4/3), on any domain.
     """
     if not isinstance(facts.loss, PowerFour) or math.isinf(clip):
         return smoothness(facts)
@@ -48,19 +57,20 @@ def descent_sensitivity(
     ridge: float,
     num_steps: int,
 ) -> float:
-    """Return how far one record moves w_T of full-batch projected descent.
+    """Return the largest distance by which one record moves w_T of full-batch descent.
 
-    A step on a convex loss with a ridge is rho-Lipschitz, rho = max(|1 - eta lambda|,
-    |1 - eta (lambda + smoothness)|), and a record of bound C shifts it by eta C/n:
-    eta C/n (1 + rho + ... + rho^(T-1)), at most C/(n lambda) for eta <= 2/(smoothness +
-    2 lambda). (Not so for other losses: gradient-E15.)
+    A projected step of size eta on a convex loss with a ridge lambda is rho-Lipschitz,
+    rho = max(|1 - eta lambda|, |1 - eta (lambda + smoothness)|). A record of bound C
+    shifts it by eta C/n. So T steps move by eta C/n (1 + rho + ... + rho^(T-1)), which
+    is at most C/(n lambda) for eta <= 2/(smoothness + 2 lambda). (It is false for
+    losses that are not a function of the margin: gradient-E15.)
     """
     low, high = step_size * ridge, step_size * (ridge + smoothness)
     rho = max(abs(1.0 - low), abs(1.0 - high))
-    if rho > 1.0 and num_steps * math.log(rho) > 700.0:
+    if rho > 1.0 and num_steps * math.log(rho) > 700.0:  # the power would overflow
         return math.inf
     away = 1.0 - rho
-    total = float(num_steps)
+    total = float(num_steps)  # the sum if rho is 1 up to rounding
     if abs(away) * num_steps > 1e-12:
         total = -math.expm1(num_steps * math.log(rho)) / away if rho > 0.0 else 1.0
     return step_size * record_bound / num_records * total
@@ -69,18 +79,21 @@ def descent_sensitivity(
 class HeavyTailedScales(NamedTuple):
     """Public numbers of one problem and budget."""
 
-    dim: int
+    dim: int  # d
     gdp: float  # infinite without a budget
     shift: float  # move of a sum between neighbors, in units of the record bound
-    lipschitz: float
-    moment: float
-    order: float
+    lipschitz: float  # of one record's loss, perhaps infinite
+    moment: float  # r, at most the Lipschitz constant
+    order: float  # k
     distance: float  # distance of the start from a minimizer
     diameter: float  # the domain's, or twice the distance if that is infinite
     clip: float | None  # chosen by the user, at most the Lipschitz constant
 
     def threshold(self, num_records: int) -> float:
-        """Clipping threshold r (gdp n/(4 s sqrt(d)))^(1/k), the bound's minimizer."""
+        """Return the clipping threshold r (gdp n/(4 s sqrt(d)))^(1/k).
+
+        It minimizes the risk bound, with s = ``shift``.
+        """
         if self.clip is not None:
             return self.clip
         if math.isinf(self.gdp):
@@ -89,9 +102,10 @@ class HeavyTailedScales(NamedTuple):
         return min(self.lipschitz, float(self.moment * ratio ** (1.0 / self.order)))
 
     def bias(self, clip: float) -> float:
-        """Bound of |E clipped - E gradient|, E |gradient|^k <= moment^k: Markov's.
+        """Return a bound of |E clipped gradient - E gradient|.
 
-        It is at most E |gradient|, and so at most the moment.
+        With Markov's inequality it is r^k C^(1-k)/(k - 1) for the threshold C. It is
+        also at most E |gradient|, and so at most the moment r.
         """
         if clip >= self.lipschitz or math.isinf(clip):
             return 0.0
@@ -100,7 +114,7 @@ class HeavyTailedScales(NamedTuple):
         return float(moment * math.exp(min(log, 0.0)))
 
     def root_mean_square(self, clip: float) -> float:
-        """Bound of (E |clipped gradient|^2)^(1/2), E |gradient|^k <= moment^k."""
+        """Return a bound of (E |clipped gradient|^2)^(1/2)."""
         moment, order = self.moment, self.order
         if order >= 2.0:
             return min(moment, clip)
@@ -114,16 +128,16 @@ class HeavyTailed(Optimizer):
     Parameters
     ----------
     moment : float, optional
-        Public bound of (E sup_w |gradient|^k)^(1/k); None: the Lipschitz constant,
-        which has to be finite.
+        Public bound of (E sup_w |gradient|^k)^(1/k). The default is the Lipschitz
+        constant, which must be finite then.
     order : float
         k > 1 of the moment.
     clip : float, optional
-        Threshold; None: the minimizer of the risk bound. Thresholds above the Lipschitz
-        constant are lowered to it.
+        Threshold. The default is the minimizer of the risk bound. Thresholds above the
+        Lipschitz constant are lowered to it.
     distance : float, optional
-        Public bound of the l2 distance from the start to a minimizer; None: the
-        domain's radius.
+        Public bound of the l2 distance from the start to a minimizer. The default is
+        the domain's radius.
     """
 
     moment: float | None = None
@@ -139,7 +153,7 @@ class HeavyTailed(Optimizer):
         check.open_interval(1.0, 1e6, order=self.order)
 
     def scales(self, facts: PublicFacts, budget: Budget | None) -> HeavyTailedScales:
-        """Public numbers of a problem and a budget."""
+        """Return the public numbers of a problem and a budget."""
         lipschitz = facts.lipschitz_or_inf(2.0)
         moment = lipschitz if self.moment is None else min(self.moment, lipschitz)
         if math.isinf(moment):
@@ -159,7 +173,7 @@ class HeavyTailed(Optimizer):
 
 
 def diameter(facts: PublicFacts, distance: float | None) -> float:
-    """Diameter of the domain; twice the distance if that is infinite."""
+    """Return the diameter of the domain, or twice the distance if it is infinite."""
     radius = facts.radius
     return 2.0 * (start_distance(facts, distance) if math.isinf(radius) else radius)
 
@@ -167,10 +181,10 @@ def diameter(facts: PublicFacts, distance: float | None) -> float:
 class Block(NamedTuple):
     """Records of one run, the distance it allows for, and its ball if it has one."""
 
-    first: int
+    first: int  # number of the first record
     num_records: int
-    distance: float
-    local_radius: float = math.inf
+    distance: float  # from the run's start to a minimizer
+    local_radius: float = math.inf  # radius of the ball about the start
 
 
 def check_growth(exponent: float, constant: float) -> None:
@@ -188,12 +202,13 @@ def growth_bound(
     exponent: float,
     constant: float,
 ) -> float:
-    r"""Bound of the last run's mean excess risk.
+    r"""Return a bound of the last run's mean excess risk.
 
-    ``gaps`` bound each run's excess *clipped* risk from :math:`E|w_0 - w^*|^2`; the
-    risks differ by at most its clipping bias times the distance to :math:`w^*`, whose
-    mean is at most :math:`(g/\lambda)^{1/\theta}`, theta > 1 and lambda > 0 being
-    ``exponent`` and ``constant``. The start is at ``distance`` from the minimizer.
+    ``gaps`` bound each run's excess *clipped* risk from :math:`E|w_0 - w^*|^2`. The
+    clipped and the true risk differ by at most the run's clipping bias times the
+    distance to :math:`w^*`. The mean of this distance is at most
+    :math:`(g/\lambda)^{1/\theta}`, where theta > 1 is the ``exponent`` and lambda > 0
+    the ``constant``. The start is at ``distance`` from the minimizer.
     """
     spread, risk = distance**2, math.inf
     for gap, bias in zip(gaps, biases, strict=True):
@@ -210,7 +225,11 @@ def growth_bound(
 def _fixed_point(
     gap: float, bias: float, diameter: float, exponent: float, constant: float
 ) -> float:
-    """Largest g with g <= gap + bias min(diameter, (g/constant)^(1/exponent))."""
+    """Return the largest g <= gap + bias min(diameter, (g/constant)^(1/exponent)).
+
+    The right side increases with g, so iteration from above ends at the largest root or
+    a little above it.
+    """
     risk = gap + bias * diameter
     for _ in range(200):
         move = min(diameter, (risk / constant) ** (1.0 / exponent))
@@ -219,10 +238,10 @@ def _fixed_point(
 
 
 def block_sizes(num_records: int, least_exponent: float) -> tuple[int, ...]:
-    r"""Sizes :math:`\lfloor 2^{i-1} n/(\log_2 n)^A \rfloor` of the blocks.
+    r"""Return the sizes :math:`\lfloor 2^{i-1} n/(\log_2 n)^A \rfloor` of the blocks.
 
-    :math:`A = \log_{\bar\theta} 2`, :math:`l = \lfloor A \log_2 \log_2 n \rfloor`
-    blocks, at least one; their sum is at most n.
+    There are :math:`l = \lfloor A \log_2 \log_2 n \rfloor` blocks, at least one, with
+    :math:`A = \log_{\bar\theta} 2`. The sum of the sizes is at most n.
 
     Examples
     --------
@@ -267,10 +286,10 @@ class GrowingBlocks(HeavyTailed):
         exponent: float,
         constant: float,
     ) -> float:
-        r"""Bound of the mean excess population risk under growth, for "exact".
+        r"""Return a bound of the mean excess population risk under growth.
 
-        Each run's bound with the distance that growth proves of the last run's output;
-        see `growth_bound`.
+        It is for the calibration "exact". Each run's bound takes the distance that
+        growth proves of the run before, see `growth_bound`.
 
         Parameters
         ----------
@@ -314,5 +333,5 @@ class GrowingBlocks(HeavyTailed):
     def run_bounds(
         self, facts: PublicFacts, scales: HeavyTailedScales, budget: Budget | None
     ) -> list[tuple[Gap, float]]:
-        """Excess clipped risk, from the spread of the start, and threshold of runs."""
+        """Return for each run the `Gap` that bounds it, and its threshold."""
         raise NotImplementedError

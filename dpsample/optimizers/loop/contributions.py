@@ -1,24 +1,25 @@
 # mypy: allow-untyped-defs
 """One record's part in a sum, which is finite and within its bound for any record.
 
-A legal record may hold any finite number, so that slopes overflow, norms underflow and
-a user's own loss fails. A sum that one record turns into NaN loses its noise, and an
-error that one record causes is an output outside the budget. So nothing reaches
-a sum but through this file: slopes are finite and within the loss's public slope bound,
-a slope that is NaN counts as 0, clipping keeps directions, and all bounds hold for the
-vectors that are added, after rounding.
+A *slope* is the derivative of a record's loss in its margin. Slope times row is the
+record's gradient. A valid record may hold any finite number, so slopes may overflow,
+norms may underflow, and a user's own loss may fail. A sum that one record turns into
+NaN loses its noise, and an error that one record causes is an output outside the
+budget. So everything that reaches a sum goes through this file. Slopes are finite and
+within the loss's public slope bound, a slope that is NaN counts as 0, clipping keeps
+directions, and all bounds hold for the vectors that are added, after rounding.
 
 With u = 2^-53, N an upper bound of |a| and a slope |s| <= C/N (1 - 8 u), the rounded
 products s a_j have norm at most |s| |a| (1 + u) plus subnormal numbers: at most C for
 every C >= `LEAST_BOUND`. Norms are computed with a relative error of at most (d + 8) u
 and one subnormal unit, d the number of columns, which N includes.
 
-The soft truncation of Catoni and Giulini is psi(t) = t - t^3/6 on |t| <= sqrt(2),
-constant outside; psi_bar(a, b) = E psi(a + b Z) for standard normal Z. The published
-closed form loses all digits for large |a|; this one sums moments of the truncated
-normal, or integrates when b is large. Estimators need psi_bar(a, |a|/sqrt(nu)) for one
-precision nu and many a: a cubic near 0 and, beyond, polynomials in 1/|a| that are
-fitted once, ten times faster.
+The soft truncation of Catoni and Giulini is psi(t) = t - t^3/6 on |t| <= sqrt(2), and
+constant outside. Its smoothed form is psi_bar(a, b) = E psi(a + b Z) for standard
+normal Z. The published closed form loses all digits for large |a|. The one here sums
+moments of the truncated normal distribution, or integrates when b is large. Estimators
+need psi_bar(a, |a|/sqrt(nu)) for one precision nu and many a. Near 0 it is a cubic.
+Beyond, polynomials in 1/|a| are fitted once, which is ten times faster.
 """
 
 import functools
@@ -60,6 +61,7 @@ def psi(t):
 
 @kernel
 def _density(x):
+    """Return the standard normal density."""
     return _INVERSE_ROOT_2PI * math.exp(-0.5 * x * x)
 
 
@@ -85,7 +87,8 @@ def smoothed_psi(a, b):
         return ends + total / b
     if low > 40.0 or high < -40.0:
         return ends
-    # Moments of the truncated normal; differences of tails keep their digits.
+    # Probability and moments of Z between low and high. The difference is taken between
+    # the two smaller tails, so that it keeps its digits.
     inside = _upper(low) - _upper(high) if low > 0.0 else _upper(-high) - _upper(-low)
     at_low, at_high = _density(low), _density(high)
     first = at_low - at_high
@@ -240,10 +243,11 @@ def square_of(a):
 
 @kernel(counts_references=False)
 def factor_out(g):
-    """Return a unit and the square of the length of a finite g in that unit.
+    """Return a unit, and the square of the length of a finite g in that unit.
 
     The unit is 1 unless squares overflow or underflow. Then it is the largest entry, or
-    0 if g is 0.
+    0 if g is 0. ``unit <= length_that_stays(threshold, square, dim)`` then says that
+    the length of g is at most the threshold.
     """
     square = square_of(g)
     if TINY_SQUARE < square < HUGE_SQUARE:
@@ -259,7 +263,10 @@ def factor_out(g):
 
 @kernel(counts_references=False)
 def length_that_stays(threshold, square, dim):
-    """Return the threshold over a length, given by its square, rounded down."""
+    """Return threshold / sqrt(square), rounded down.
+
+    A vector whose length has this ``square`` may be multiplied by the result.
+    """
     slack = (dim + SLACK) * UNIT_ROUNDOFF
     # Subnormal numbers are off by half a unit, as in `slope_limits`.
     return max(threshold / math.sqrt(square) * (1.0 - slack) - 1e-323, 0.0)

@@ -4,6 +4,10 @@ For a generalized linear model a record's gradient is slope * a_i, so clipping i
 one comparison with the norm of a_i. Every estimator divides by a constant, never by the
 number of records that a random batch happens to hold. `contributions` makes the bounds
 hold for every record.
+
+A *slope* is the derivative of a record's loss in its margin <a_i, w> + offset_i. An
+estimate is a sum over the batch, divided by the constant. The *record bound* is the
+largest norm of one record's vector in this sum, on which privacy rests.
 """
 
 import math
@@ -100,7 +104,8 @@ class Estimator(Spec):
     ----------
     smoothing : float
         lambda > 0 replaces each loss by its Moreau envelope min_v f(v) + lambda/2 |w -
-        v|^2, which is lambda-smooth and keeps the Lipschitz constant; 0 leaves it.
+        v|^2, which is lambda-smooth and keeps the Lipschitz constant. 0 leaves the
+        losses as they are.
 
     Attributes
     ----------
@@ -120,11 +125,11 @@ class Estimator(Spec):
     is_bounded: ClassVar[bool] = False  # whether it enforces its record bound
 
     def record_bound(self, dim: int) -> float:
-        """Bound of one record's part in the sum, in the estimator's norm."""
+        """Return the bound of one record's part in the sum, in the estimator's norm."""
         raise NotImplementedError
 
     def numbers(self) -> Numbers:
-        """Return the numbers of the kernels."""
+        """Return the numbers of the kernels. Here no gradient is limited."""
         return ThresholdNumbers(math.inf)
 
     def compile(self, records: RecordLimits, divisor: float) -> CompiledEstimator:
@@ -153,6 +158,7 @@ class Estimator(Spec):
         return rounding_excess(num_records=num_records, dim=dim)
 
     def _record_numbers(self, records: RecordLimits) -> RecordNumbers:
+        """Return the bounds of the records as kernels read them."""
         # In a private run a slope above its declared bound is moved to it, because the
         # privacy proof rests on the bound.
         bound = min(self._slope_bound(records), LARGEST)
@@ -165,6 +171,7 @@ class Estimator(Spec):
         )
 
     def _slope_bound(self, records: RecordLimits) -> float:
+        """Return the public bound of slopes."""
         return records.slope_bound
 
     @property
@@ -185,10 +192,10 @@ class Estimator(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Estimator):
-    """Plain mean: one record's part is bounded by the declared Lipschitz constant.
+    """Plain mean, in which a declared Lipschitz constant bounds one record's part.
 
-    In a private run slopes above the public slope bound, which only rounding errors or
-    a false declaration bring about, are moved to it; rows may exceed their bound by the
+    In a private run slopes above the public slope bound are moved to it. Only rounding
+    errors or a false declaration bring them about. Rows may exceed their bound by the
     rounding error that `dpsample.Problem` allows.
 
     Parameters
@@ -209,6 +216,7 @@ class Mean(Estimator):
         return self.lipschitz
 
     def _slope_bound(self, records: RecordLimits) -> float:
+        """Return the smaller of both bounds of slopes."""
         return min(records.slope_bound, self.slope)
 
 
@@ -235,7 +243,7 @@ class LimitedMean(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedMean(LimitedMean):
-    """Mean of g_i min(1, C / |g_i|_2)."""
+    """Mean of g_i min(1, C / |g_i|_2), where C is the ``threshold``."""
 
     name: ClassVar[str] = "clipped_mean"
     limit_piece: ClassVar[Piece] = staticmethod(clip_slopes)
@@ -243,7 +251,10 @@ class ClippedMean(LimitedMean):
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedMean(LimitedMean):
-    """Mean of g_i if |g_i|_q <= B, else 0; ``row_norm`` is q."""
+    """Mean of g_i if |g_i|_q <= B and of 0 otherwise.
+
+    ``threshold`` is B, and ``row_norm`` is q.
+    """
 
     row_norm: float = 2.0
     name: ClassVar[str] = "truncated_mean"
@@ -265,8 +276,8 @@ class TruncatedMean(LimitedMean):
 class BucketedMedian(Estimator):
     """Central order statistics of bucket means, coordinate by coordinate.
 
-    Coordinates are clipped to [-width/2, width/2]; every record joins one of
-    ``num_buckets`` buckets at random, whose sums are divided by a constant; the mean of
+    Coordinates are clipped to [-width/2, width/2]. Every record joins one of
+    ``num_buckets`` buckets at random, whose sums are divided by a constant. The mean of
     the ``num_central`` middle values is the estimate.
     """
 
@@ -293,11 +304,13 @@ class BucketedMedian(Estimator):
             )
 
     def record_bound(self, dim: int) -> float:
-        """l2 bound width Q sqrt(d)/(2 j) of a record's part in batch size * estimate.
+        """Return the l2 bound width Q sqrt(d)/(2 j) of a record's part.
 
-        One record moves one bucket sum by at most width/2, and the mean of the central
-        order statistics by at most Q/j of that (order statistics move in one direction,
-        by as much in total).
+        It is the part in the estimate times the batch size, with Q = ``num_buckets``
+        and j = ``num_central``. One record moves one bucket sum by at most width/2 in
+        each coordinate. That moves all order statistics in one direction, by as much in
+        total, and so the mean of j of them by at most 1/j of it. A bucket holds 1/Q of
+        the batch, hence the factor Q.
         """
         if math.isinf(self.width):
             return math.inf
@@ -341,15 +354,15 @@ class CatoniMean(Estimator):
 
     def __post_init__(self) -> None:
         """Check the scale and the precision."""
-        # The number of rows of the table of the soft truncation grows like the root of
-        # this.
+        # The table of the soft truncation has a number of rows in proportion to the
+        # root of the precision. At this one it takes less than a megabyte.
         max_precision = 1e6
         check.positive(scale=self.scale, precision=self.precision)
         if self.precision > max_precision:
             check.fail("precision", f"<= {max_precision:g}", self.precision)
 
     def record_bound(self, dim: int) -> float:
-        """l2 bound 2 sqrt(2)/3 s sqrt(d) of a record's part in the sum."""
+        """Return the l2 bound 2 sqrt(2)/3 s sqrt(d) of a record's part in the sum."""
         return round_up(PSI_BOUND * self.scale * math.sqrt(dim))
 
     def numbers(self) -> TruncationNumbers:

@@ -86,7 +86,7 @@ _SUBNORMAL_LOSS = 1e-290
 
 
 def iterate_error(facts: PublicFacts, loop: Loop, start: Array) -> float:
-    """Bound E of the l2 distance of a loop's computed output from the exact one.
+    """Return a bound E of the l2 distance of a loop's computed and exact outputs.
 
     It is infinite for losses, domains, estimators and steps that have no proof.
     """
@@ -112,10 +112,10 @@ def iterate_error(facts: PublicFacts, loop: Loop, start: Array) -> float:
 def counted_stddev(
     facts: PublicFacts, phase: Descent, start: Array, released: Array
 ) -> float:
-    """Deviation of the output noise, enlarged for the rounding errors of the steps.
+    """Return the deviation of the output noise, which covers rounding errors of steps.
 
-    As it is if the phase does not say that they count. The noise is for the way from
-    ``released``, whose difference is rounded, too.
+    It is the phase's own if these are not included (``output_gdp`` 0). The noise is
+    added to the difference from ``released``, whose rounding is included, too.
     """
     if phase.output_gdp == 0.0:
         return phase.output_stddev
@@ -134,30 +134,36 @@ def has_error_bound(facts: PublicFacts, *phases: Descent) -> bool:
 
 
 def phase_error(facts: PublicFacts, phase: Descent, start: Array) -> float:
-    """Bound E of a phase's rounding error, beyond its gap; infinite if not proved."""
+    """Return a bound E of a phase's rounding error, in addition to its gap.
+
+    It is infinite if none is proved.
+    """
     if isinstance(phase, Loop):
         return iterate_error(facts, phase, start)
     return solver_precision(facts, replace(phase, output_gdp=1.0)).error
 
 
 def _reach(facts: PublicFacts, phase: Descent, start: Array) -> float:
-    """Largest l2 norm of an iterate, whose clipped steps may bound it, too."""
+    """Return the largest l2 norm of an iterate.
+
+    It follows from the domain, or from the clipped steps if the domain is unbounded.
+    """
     reach = float(np.linalg.norm(facts.center)) + facts.radius
     if math.isinf(reach) and isinstance(phase, Loop):
         assert isinstance(phase.step, GradientStep)
         size = float(np.asarray(phase.step.sizes).max())
-        way = phase.num_steps * size * phase.estimator.record_bound(facts.dim)
-        reach = float(np.linalg.norm(start)) + 1.01 * way
+        path_length = phase.num_steps * size * phase.estimator.record_bound(facts.dim)
+        reach = float(np.linalg.norm(start)) + 1.01 * path_length
     return reach
 
 
 class SolverPrecision(NamedTuple):
-    """How a minimization is run, and how far it is off because of rounding."""
+    """Numbers with which a minimization is run, and its rounding error."""
 
     smoothness: float  # smoothness constant of the objective
-    gap: float  # that the solver certifies in its own arithmetic
-    error: float  # added distance to the minimizer, beyond that of the phase's gap
-    num_steps: int  # plain steps that are enough without a certificate; 0: unproved
+    gap: float  # J(w) - min J that the solver certifies in its own arithmetic
+    error: float  # distance to the minimizer in addition to that of the phase's gap
+    num_steps: int  # plain steps that are enough without a certificate, 0 if unproved
 
 
 def solver_precision(facts: PublicFacts, phase: Minimization) -> SolverPrecision:
@@ -190,7 +196,10 @@ def solver_precision(facts: PublicFacts, phase: Minimization) -> SolverPrecision
 
 
 def _solver_step_error(facts: PublicFacts, phase: Minimization, top: float) -> float:
-    """Bound e of the error of one projected gradient step; infinite if not proved."""
+    """Return a bound e of the rounding error of one projected gradient step.
+
+    It is infinite if none is proved.
+    """
     estimator, dim = phase.estimator, facts.dim
     is_mean = isinstance(estimator, Mean | ClippedMean) and estimator.smoothing == 0.0
     bound = estimator.record_bound(dim)
@@ -214,7 +223,10 @@ def _solver_step_error(facts: PublicFacts, phase: Minimization, top: float) -> f
 def _gradient_error(
     facts: PublicFacts, reach: float, bound: float, count: int
 ) -> float:
-    """Error of the mean gradient of ``count`` records at a point within ``reach``."""
+    """Return a bound of the error of a mean gradient at a point of norm <= ``reach``.
+
+    ``bound`` is C and ``count`` the number of records.
+    """
     offset = facts.offset_bound / (facts.full_row_bound * facts.dual_ratio(2.0))
     margins = smoothness(facts) * (facts.dim + 4.0) * UNIT_ROUNDOFF * (reach + offset)
     return margins + (16.0 * UNIT_ROUNDOFF + sum_error(count)) * bound
@@ -230,6 +242,7 @@ def _is_plain(loop: Loop) -> bool:
 
 
 def _projection_error(domain: Domain, dim: int, reach: float) -> float:
+    """Return a bound of the error of a projection, infinite if none is proved."""
     if domain.is_whole_space or (domain.is_box and domain.lp_exponent is None):
         return 0.0
     if domain.lp_exponent == 2.0:

@@ -1,17 +1,22 @@
 r"""Last iterate of noisy gradient descent: its noise, by `curves.last_iterate`.
 
-With a ridge lambda and losses of curvature at most beta a step of length eta contracts
-by :math:`c = \max(|1 - \eta\lambda|, |1 - \eta(\beta + \lambda)|)`: slopes of a
-function of the margin, clipped or not, differ between two points by :math:`h_i \langle
-a_i, x - y\rangle`, :math:`0 \le h_i |a_i|^2 \le \beta`, so the step's map has a
-symmetric secant matrix with eigenvalues in that range, wherever both points lie. For
-other losses clipping breaks that. One record moves a step by :math:`\eta \Delta L/n`.
+If only the last of T noisy iterates is released, it is as private as fewer than T steps
+on all records: steps *contract*, so the effect of a record on early steps fades.
 
-Rounding: the last noise is added to the last point by the exact mechanism of outputs.
-The noise of earlier steps lies on so fine a grid that its rounding is an error like all
-others of a step (`iterate_errors`). Noisy gradients add 6 u eta |noise| to these. The
-noise is below 12 standard deviations except with probability 2^-107. Rows may exceed
-their bound by 1e-12.
+With a ridge lambda and losses of curvature at most beta, a step of length eta contracts
+by :math:`c = \max(|1 - \eta\lambda|, |1 - \eta(\beta + \lambda)|)`. The reason is that
+slopes of a function of the margin, clipped or not, differ between two points x and y by
+:math:`h_i \langle a_i, x - y\rangle` with :math:`0 \le h_i |a_i|^2 \le \beta`. So the
+step's map has a symmetric secant matrix with eigenvalues in that range, wherever both
+points lie. For other losses clipping breaks that. One record moves a step by
+:math:`\eta \Delta L/n`, where L bounds its gradient and Delta is 2 or 1 by the
+relation.
+
+**Rounding.** The last noise is added to the last point by the exact mechanism of
+outputs. The noise of earlier steps lies on a finer grid, so its rounding is an error
+like all others of a step (`iterate_errors`). Noisy gradients add 6 u eta |noise| to
+these, u = 2^-53. The noise is below 12 standard deviations except with probability
+2^-107. Rows may exceed their bound by 1e-12.
 """
 
 import math
@@ -39,7 +44,8 @@ from dpsample.problem.facts import PublicFacts
 EXTRA_BITS = 18
 # Largest rounding error of a step, relative to the distance that a record moves it.
 MAX_ERROR = 1e-3
-ROWS = 1e-11  # more than what rows above their bound change
+# Relative change of a step by rows that exceed their bound by rounding is below this.
+ROWS = 1e-11
 
 
 def check_smooth(facts: PublicFacts, scales: DescentScales) -> None:
@@ -53,7 +59,7 @@ def check_smooth(facts: PublicFacts, scales: DescentScales) -> None:
 
 
 def contraction(scales: DescentScales, size: float, ridge: float) -> float:
-    """Return c, rounded up."""
+    """Return c of the module for steps of this ``size``, rounded up."""
     steepest = scales.smoothness * (1.0 + ROWS) + ridge
     return (
         max(abs(1.0 - size * ridge), abs(1.0 - size * steepest)) + 4.0 * UNIT_ROUNDOFF
@@ -63,14 +69,16 @@ def contraction(scales: DescentScales, size: float, ridge: float) -> float:
 def effective_steps(
     c: float, num_steps: int, *, diameter: float, error: float
 ) -> float:
-    """Return T' such that noise for T' steps on all records is enough, at most T.
+    """Return T' <= T such that noise for T' steps on all records is enough.
 
-    The diameter of the domain and twice the error of a step are over what a record
-    moves a step.
+    ``diameter`` is the diameter of the domain, and ``error`` twice the rounding error
+    of a step, both in units of the distance by which a record moves a step. T' is the
+    better of two bounds. One follows all steps from the common start. The other follows
+    only the last few, from points that are a diameter apart.
     """
     steps = np.arange(1.0, num_steps + 1.0)
     powers = c**steps
-    with np.errstate(all="ignore"):  # c = 1: the limits
+    with np.errstate(all="ignore"):  # quotients are 0/0 for c = 1, with these limits
         sums = np.where(c == 1.0, steps, (1.0 - powers) / (1.0 - c))
         squares = np.where(c == 1.0, steps, (1.0 - powers**2) / (1.0 - c**2))
         count = int(np.argmin((powers * diameter + sums) ** 2 / squares)) + 1
@@ -83,6 +91,10 @@ def effective_steps(
 
 
 def _energy(c: float, count: int, start: float, error: float) -> float:
+    """Return the squared gdp of ``count`` steps with unit noise and this start.
+
+    It is the number of steps on all records that are as private.
+    """
     shifts = np.full(count, 1.0 + ROWS + c * error)
     shifts[-1] += error
     gdp = last_iterate_gdp(
@@ -101,7 +113,7 @@ def last_iterate_recipe(
     step_size: float,
     ridge: float,
 ) -> Recipe:
-    """Noisy steps, and a last one with noise on its end."""
+    """Return the recipe of noisy steps, and a last one whose output gets the noise."""
     check.integer(1, num_steps=num_steps, maximum=10**6)
     if not step_size * (scales.smoothness + ridge) <= 2.0:
         longest = 2.0 / (scales.smoothness + ridge)
@@ -138,9 +150,10 @@ def last_iterate_recipe(
 
 
 def _step_error(facts: PublicFacts, loop: Loop, stddev: float) -> float:
-    """Bound e of a step's rounding error, its noise being at most so large.
+    """Return a bound of a step's rounding error, for noise up to ``stddev``.
 
-    Infinite if none is proved; entries that the fine grid would cut off are none.
+    It is infinite if none is proved, as for entries that are too large for the fine
+    grid of the noise.
     """
     is_cut_off = loop.estimator.record_bound(facts.dim) > 2.0**20 * stddev
     if is_cut_off or math.isinf(facts.radius):
@@ -148,11 +161,14 @@ def _step_error(facts: PublicFacts, loop: Loop, stddev: float) -> float:
     size = float(np.max(loop.step.sizes))  # type: ignore[attr-defined]
     noise = math.sqrt(facts.dim) * 1.01 * stddev
     grid = 2.0 ** -(11 + EXTRA_BITS) + 6.2 * UNIT_ROUNDOFF * MOST
-    way = 0.0  # from the center, the public start, to where one step leads
+    # The noise is added to the difference from the released point, here the center.
+    # Unless it is 0, rounding that difference adds an error (see `iterate_errors`).
+    difference_error = 0.0
     if facts.center.any():
-        way = (
+        difference_error = (
             2.0
             * UNIT_ROUNDOFF
             * (2.0 * float(np.linalg.norm(facts.center)) + facts.radius)
         )
-    return iterate_error(facts, loop, facts.center) + size * noise * grid + way
+    exact_step_error = iterate_error(facts, loop, facts.center)
+    return exact_step_error + size * noise * grid + difference_error

@@ -103,6 +103,7 @@ _shared_by_problem: WeakKeyDictionary[Problem, _SharedArguments] = WeakKeyDictio
 
 
 def _shared_arguments(problem: Problem) -> _SharedArguments:
+    """Return the arguments of a problem, from the cache if its records are the same."""
     shared = _shared_by_problem.get(problem)
     if (
         shared is None
@@ -134,6 +135,8 @@ class Arguments:
         self.loss_params: Array | None = None  # the problem's own
         if self.is_in_memory:
             self.data = _clip_entries(problem.data, recipe.entry_bound)
+        # In a private run no record may end the run: estimates are *total*, which means
+        # that a failing loss counts as 0, and points stay within `FAR`.
         shared, self.is_total = _shared_arguments(problem), recipe.is_noisy
         reach = FAR if self.is_total else math.inf
         self.feasible, self.loss = (
@@ -143,6 +146,7 @@ class Arguments:
         self._has_margins = problem.loss.has_margin
         estimators = [phase.estimator for phase in recipe.phases]
         exponents = {e.q for e in estimators if e.needs_norms}
+        # Norms of clipped rows are this recipe's own. Others are shared by all recipes.
         self._norms = shared.norms if math.isinf(recipe.entry_bound) else {}
         for q in exponents - self._norms.keys():
             parts = self.storage.map(_row_norms, q, recipe.entry_bound)
@@ -155,7 +159,7 @@ class Arguments:
         self.num_buckets = max((e.num_sums for e in estimators), default=1)
 
     def _with_loss(self, loss: Loss) -> Arguments:
-        """Return the same for another loss of the margins."""
+        """Return the same arguments for another loss of the margins."""
         arguments = copy(self)
         arguments.loss_params = loss.params
         arguments.loss = self.loss._replace(slope=loss.slope_pointer)
@@ -164,28 +168,33 @@ class Arguments:
         return arguments
 
     def now(self, memory: Memory) -> Arguments:
-        """Return those of a stage: with the other loss if the domain holds it back."""
+        """Return the arguments of a stage of a scaled descent (see `scaled`).
+
+        They have the ``boundary_loss`` if there is one and the domain has held the
+        descent back.
+        """
         is_held = memory.scale[SUM.outside] >= HELD_BACK
         return self._at_boundary if is_held and self._at_boundary else self
 
     def phase(self, loop: Loop, rng: np.random.Generator) -> CompiledPhase:
-        """One loop as its kernel reads it."""
+        """Return one loop as its kernel reads it."""
         limits = self._records(loop.estimator)
         return loop.compile(self.storage.num_records, limits, rng, dim=self.dim)
 
     def gradient(self, loop: Loop, rng: np.random.Generator) -> CompiledGradient:
-        """Batches and estimator of a loop as kernels read them."""
+        """Return the batches and the estimator of a loop as kernels read them."""
         limits = self._records(loop.estimator)
         return loop.compile_gradient(self.storage.num_records, limits, rng)
 
     def windows(self, pieces: CompiledPhase | CompiledGradient) -> Windows | None:
-        """Windows of records that are not in memory; None if they are."""
+        """Return the windows of records that are not in memory, None if they are."""
         if self.is_in_memory:
             return None
         clip = partial(_clip_entries, bound=self.entry_bound, params=self.loss_params)
         return Windows(self.storage, pieces, clip)
 
     def _records(self, estimator: Estimator) -> RecordLimits:
+        """Return the bounds of the records for an estimator."""
         return RecordLimits(
             norms=self._norms.get(estimator.q, np.empty(0)),
             limits=self._limits_of(estimator),
@@ -195,7 +204,10 @@ class Arguments:
         )
 
     def _limits_of(self, estimator: Estimator) -> Array:
-        """Largest slope of every record, once for all phases of one threshold."""
+        """Return the largest slope of every record, or an empty array without limits.
+
+        It is computed once for all phases of one threshold.
+        """
         if not isinstance(estimator, LimitedMean):
             return np.empty(0)
         key = (estimator.q, float(estimator.threshold))
@@ -206,14 +218,20 @@ class Arguments:
 
 
 def _row_norms(data: Data, exponent: float, entry_bound: float) -> Array:
-    """Norms of the rows, clipped; infinite where they overflow."""
+    """Return the norms of the rows after their entries are clipped.
+
+    They are infinite where they overflow.
+    """
     data = _clip_entries(data, entry_bound)
     with np.errstate(over="ignore"):  # a warning would reveal something about a record
         return np.ascontiguousarray(norm(as_rows(data), exponent), dtype=np.float64)
 
 
 def _clip_entries(data: Data, bound: float, params: Array | None = None) -> Data:
-    """Clip every entry to [-bound, bound]; ``params`` are those of another loss."""
+    """Clip every entry to [-bound, bound].
+
+    ``params`` are the numbers of another loss, which replace the problem's.
+    """
     if params is not None:
         data = data._replace(loss_params=params)
     if math.isinf(bound):
@@ -234,7 +252,11 @@ def reads_all_in_order(recipe: Recipe) -> bool:
 
 
 class Windows:
-    """Calls of kernels that read a phase's records, one step at a time."""
+    """Calls of kernels that read a phase's records window by window.
+
+    ``pieces`` are the phase's batches and estimator. ``clip`` clips the records of a
+    window.
+    """
 
     def __init__(
         self,
@@ -244,10 +266,14 @@ class Windows:
     ) -> None:
         self.storage, self.pieces, self.clip = storage, pieces, clip
         self.parts = self._parts()
-        self.given: tuple[Data, Any] | None = None
+        # Window in which a step was interrupted by a pause, None between two windows.
+        self.unfinished: tuple[Data, Any] | None = None
 
     def _parts(self) -> Iterator[tuple[Data, Any]]:
-        """Windows of one step: records, and pieces that count from their first."""
+        """Yield the windows of one step.
+
+        Each has its records, and pieces that count records from its first one.
+        """
         batches, estimator = self.pieces.batches, self.pieces.estimator
         for start, part in self.storage.windows(batches.first, batches.last, BLOCK):
             stop = start + part.num_records
@@ -263,18 +289,22 @@ class Windows:
     def call(
         self, control: RecordArray, kernel: Callable[..., int], fixed: Any, *rest: Any
     ) -> int:
-        """Call a kernel for one step, until it ends or a pause is due."""
+        """Call a kernel for one step, until it ends or a pause is due.
+
+        The kernel returns in the middle of an estimate at a pause, and at the end of a
+        window (`AT_END`). In the latter case it is called again with the next window.
+        """
         while True:
-            if self.given is None:
-                self.given = next(self.parts)
-            data, pieces = self.given
+            if self.unfinished is None:
+                self.unfinished = next(self.parts)
+            data, pieces = self.unfinished
             outcome = pauses.call(control, kernel, data, *fixed, pieces, *rest)
             is_in_estimate = control["stage"][0] == IN_ESTIMATE
             saved = control["saved"][0]
             if is_in_estimate and saved[CURSOR] != AT_END:
                 return outcome
-            self.given = None
-            if not is_in_estimate:
+            self.unfinished = None
+            if not is_in_estimate:  # the step is done, so the next one begins again
                 self.parts = self._parts()
                 return outcome
             saved[CURSOR] = 0.0

@@ -159,7 +159,7 @@ def best_step(scales: DescentScales, num_steps: int, slope: float) -> float:
 
 
 def noise_ridge(scales: DescentScales, budget: Budget) -> float:
-    r"""Ridge :math:`m_0 = s \sqrt d/M` that minimizes the bound m M^2 + d s^2/m.
+    r"""Return the ridge :math:`m_0 = s \sqrt d/M`, which minimizes m M^2 + d s^2/m.
 
     :math:`s = \Delta L/(n t)` is the noise of a mean gradient, where Delta is 2 or 1 by
     the relation and t the budget's gdp.

@@ -1,15 +1,15 @@
 """Base of all optimizers: public numbers that become phases and a privacy event.
 
-A phase is a gradient loop or a certified minimization. A loop is one choice in each of
-five slots: batches, estimator, noise, step, average. Slots hold small frozen specs;
-`Loop.compile` turns them into C functions and their numbers, one compiled type for
-every algorithm, so the loop compiles once.
+A phase is a gradient loop, a certified minimization or a noisy query. A loop is one
+choice in each of five slots: batches, estimator, noise, step and average. Slots hold
+small frozen specs. `Loop.compile` turns them into C functions and their numbers, one
+compiled type for every algorithm, so the loop compiles once.
 
-Clipping the gradients of phi(<a, w>) gives gradients of another convex loss: gradient
-steps contract and minimizers move little, which is what output and objective
-perturbation rest on. For losses that are not a function of a linear margin clipped
-descent has neither property (erratum gradient-E15), so `check_any_loss` rejects phases
-that rest on them. Noise in every step needs only a bound of one record's vector.
+Clipping the gradients of phi(<a, w>) gives gradients of another convex loss. So
+gradient steps contract and minimizers move little. Output and objective perturbation
+rest on that. For losses that are not a function of a linear margin clipped descent has
+neither property (erratum gradient-E15), so `check_any_loss` rejects phases that rest on
+them. Noise in every step needs only a bound of one record's vector.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ class Loop:
         Noise that is added to it.
     weights : ndarray of shape (num_steps,) or (1,), optional
         Weights of w_1, ..., w_T in the output, which is divided by their sum.
-        `EQUAL_WEIGHTS` is one number for all, so that no long array is needed. Default:
-        the last iterate (the aggregate of accelerated steps).
+        `EQUAL_WEIGHTS` is one number for all, so that no long array is needed. By
+        default the output is the last iterate (the aggregate of accelerated steps).
     output_stddev : float
         Gaussian noise of the output, which is projected to the domain afterwards.
     output_gdp : float
         Gaussian-DP parameter of the exact output with that noise, if the noise is to
-        make up for rounding errors (`iterate_errors`); 0: they are not counted.
+        cover rounding errors, too (`iterate_errors`). 0 if they are not included.
     keeps_ball : bool
         Whether the local ball stays where the previous phase had it.
     keeps_anchor : bool
-        Whether the center of the step's ridge stays there.
+        Whether the center of the step's ridge stays where the previous phase had it.
     boundary_loss : Loss, optional
         Loss that replaces the problem's once the domain has held a scaled descent back.
     """
@@ -169,10 +169,11 @@ class Loop:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Minimization:
-    """Certified minimization of a strongly convex objective.
+    """Certified minimization of a strongly convex objective J.
 
-    J(w) = mean loss + <G, w>/n + ridge/2 |w - anchor|^2 over the domain, cut by the
-    local ball, G ~ N(0, tilt_stddev^2 I); the anchor is 0 or the start of the phase.
+    J(w) is the mean loss + <G, w>/n + ridge/2 |w - anchor|^2, with the tilt G ~ N(0,
+    tilt_stddev^2 I). It is minimized over the intersection of the domain and the local
+    ball. The anchor is 0 or the start of the phase.
 
     Parameters
     ----------
@@ -195,8 +196,8 @@ class Minimization:
     output_stddev : float
         Gaussian noise of the output, which is then projected on the domain.
     output_gdp : float
-        Gaussian-DP parameter that it has for the gap alone, if it is to make up for
-        rounding errors (`iterate_errors`); 0: they are not counted.
+        Gaussian-DP parameter that this noise has for the gap alone, if it is to cover
+        rounding errors, too (`iterate_errors`). 0 if they are not included.
     keeps_ball : bool
         Whether the local ball stays where the previous phase had it.
     solver : {"accelerated", "svrg"}
@@ -241,7 +242,10 @@ class Minimization:
 
 
 def _check_range(first: int, last: int | None, num_records: int) -> None:
-    """Fail unless 0 <= first < last <= num_records: kernels do not check indices."""
+    """Fail unless 0 <= first < last <= num_records.
+
+    Kernels do not check indices.
+    """
     end = num_records if last is None else last
     check.integer(0, first=first)
     check.integer(first + 1, last=end)
@@ -258,7 +262,7 @@ class Query:
     keeps_ball: ClassVar[bool] = False
 
     def check(self) -> None:
-        """Do nothing: who makes a query checks its numbers."""
+        """Do nothing, because the code that makes a query checks its numbers."""
 
     @property
     def is_noisy(self) -> bool:
@@ -266,7 +270,7 @@ class Query:
         raise NotImplementedError
 
     def check_fits(self, num_records: int) -> None:
-        """Do nothing: any number of records will do."""
+        """Do nothing, because any number of records will do."""
 
     def answer(self, problem: Problem, rng: np.random.Generator) -> Array:
         """Return the phase's output."""
@@ -289,13 +293,13 @@ class Recipe:
     phases : tuple of Loop, Minimization or Query
         Run one after the other, each from where the last one ended.
     event : Event or None
-        Under the budget's relation; None if nothing is proved.
+        Privacy event under the budget's relation. None if nothing is proved.
     inputs : dict of str to number or word
         Public numbers of the calibration, for the certificate.
     kind : str
         Kind of the certificate in the registry, which says what the event rests on.
     start : ndarray of shape (dim,), optional
-        Public starting point; None: the domain's center.
+        Public starting point. The default is the domain's center.
     entry_bound : float
         Every entry of the features and of the response is clipped to this size first.
     """
@@ -342,12 +346,12 @@ class Recipe:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether anything is perturbed: then no record may end the run."""
+        """Whether anything is perturbed. Then no record may end the run."""
         return any(phase.is_noisy for phase in self.phases)
 
 
-def _with_door(method: Method) -> Method:
-    """Return the method with its arguments and the optimizer's fields checked."""
+def _with_checks(method: Method) -> Method:
+    """Return the method with checks of its arguments and of the optimizer's fields."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -371,17 +375,17 @@ def _with_door(method: Method) -> Method:
 class Optimizer(Spec):
     """Base of all optimizers: frozen public numbers.
 
-    A subclass turns the public facts of a problem and a budget into a `Recipe`; it
+    A subclass turns the public facts of a problem and a budget into a `Recipe`. It
     never sees a record.
     """
 
     name: ClassVar[str]
 
     def __init_subclass__(cls) -> None:
-        """Put the door of all optimizers before the methods that users call."""
+        """Add the checks of all optimizers to the methods that users call."""
         for name in ("recipe", "risk_bound", "printed_growth_bound"):
             if name in vars(cls):
-                setattr(cls, name, _with_door(vars(cls)[name]))
+                setattr(cls, name, _with_checks(vars(cls)[name]))
 
     def _check_given(self, *positive: str, count: str = "") -> None:
         """Check fields that may be None: positive numbers, and a number >= 1."""
@@ -400,23 +404,23 @@ class Optimizer(Spec):
                 named: dict[str, Any] = {entry.name: value}
                 check.scale(**named)
 
-    @_with_door
+    @_with_checks
     def recipe(
         self,
         facts: PublicFacts,
         budget: Budget | None,
         calibration: Calibration = "exact",
     ) -> Recipe:
-        """Phases and event for a problem with these public facts.
+        """Return the phases and the event for a problem with these public facts.
 
         Parameters
         ----------
         facts : PublicFacts
             Public facts of the problem.
         budget : Budget or None
-            None: no noise, no event.
+            Without a budget there is no noise and no event.
         calibration : {"exact", "paper"}
-            Provable noise, or the published one.
+            Whether the noise is the proved or the published one.
 
         Returns
         -------
@@ -438,7 +442,7 @@ class Optimizer(Spec):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """Phases and event; arguments and fields are checked."""
+        """Return phases and event. Arguments and fields are checked already."""
         raise NotImplementedError
 
 
@@ -449,7 +453,7 @@ def refuse_paper(calibration: Calibration, remedy: str) -> None:
 
 
 def start_distance(facts: PublicFacts, distance: float | None) -> float:
-    """Bound of the l2 distance from the start to a minimizer."""
+    """Return a bound of the l2 distance from the start to a minimizer."""
     if distance is None and math.isinf(facts.radius):
         remedy = "Pass distance=..., a public bound of |start - minimizer|."
         check.fail("domain", "bounded without a distance", facts.domain, remedy)

@@ -124,6 +124,7 @@ def factor_of(step, memory, point):
     noise = step.stddev * step.stddev  # sigma^2
     eta, count = scaled_size(step, memory), sums[SUM.num_terms]
     pull = eta * noise * len(point)
+    # a and b of the module, and f with both raised by 2 v.
     start = slope / sums[SUM.num_first] - pull
     change = start + sums[SUM.slopes] / count
     variance = noise * (
@@ -134,6 +135,7 @@ def factor_of(step, memory, point):
     top, bottom = max(start, 0.0) + slack, max(change, 0.0) + slack
     if not bottom > 0.0 or not top < math.inf:  # no noise and no slope, or overflow
         return 1.0
+    # p of the module. f - 1 is (1 - p) times the quotient less 1.
     part = early / (sums[SUM.num_first] * square) if square > 0.0 else 0.0
     part = min(max(part, 0.0), 1.0)
     growth = (1.0 - part) * (top / bottom - 1.0)

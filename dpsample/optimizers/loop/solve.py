@@ -79,7 +79,9 @@ from dpsample.optimizers.loop.estimate import (
 )
 from dpsample.problem.records import any_record
 
-MOST = 12.0  # standard deviations of a tilt; beyond with probability below 2^-107
+# A tilt is cut at this number of standard deviations. It is beyond with a probability
+# below 2^-107.
+MOST = 12.0
 # Position in ``memory.control``'s ``saved`` numbers of the turn that is not finished.
 SAVED_TURN = CURSOR + 1
 
@@ -173,16 +175,17 @@ def fill_tilt(rng, stddev, out):
 def solve(data, loss, feasible, pieces, objective, memory, rng, start, stop):
     """Take turns ``start``, ..., ``stop - 1``.
 
-    A turn is a gradient step, which an epoch follows with SVRG. Return
-    OUTCOME.certified if memory.theta has the accuracy of the objective, OUTCOME.running
-    after the last turn, OUTCOME.failed if a number is not finite, or PAUSED. Then the
-    next call with the same arguments
-    continues in the middle of the turn. One kernel serves all methods, because the
-    gradient's code, which takes longest to compile, is the same.
+    A turn is a gradient step. With SVRG an epoch follows it. Return OUTCOME.certified
+    if memory.theta has the accuracy of the objective, OUTCOME.running after the last
+    turn, OUTCOME.failed if a number is not finite, or PAUSED. After PAUSED the next
+    call with the same arguments continues in the middle of the turn. One kernel serves
+    all methods, because the gradient's code, which takes longest to compile, is the
+    same.
     """
     m, smoothness, method = objective.ridge, objective.smoothness, objective.method
     root = math.sqrt(m / smoothness)
-    # If l = m, J is a quadratic of one curvature, and the first step is exact.
+    # Length of a step at which the module's certificate proves the gap. If l = m, J is
+    # a quadratic of one curvature, and the first step is exact.
     bound = np.inf
     if smoothness > m:
         bound = math.sqrt(objective.gap / (0.5 / m - 0.5 / smoothness)) / smoothness

@@ -241,6 +241,7 @@ class ScaledStep(Step):
         return CompiledAverage(average=piece, numbers=numbers)
 
     def _with_weights(self, weights: Array) -> ScaledNumbers:
+        """Return the numbers of the step and of an average with these weights."""
         return ScaledNumbers(
             size=float(np.ravel(self.sizes)[0]),
             stage=int(self.stage),

@@ -1,10 +1,21 @@
 r"""Objective perturbation: its risk, and ridge, noise and accuracy that make it small.
 
-:math:`J(w) = F(w) + \langle G, w\rangle / n + \frac m2 |w - c|^2`, m = 2 lambda +
-Delta, G of standard deviation sigma, Delta/2 |w - c|^2 being part of the risk. Strong
-convexity at both minimizers gives :math:`|G|^2 / (2 m n^2)` as the cost of the tilt,
-and its largest values over the domain give :math:`\sigma W / n`, W the Gaussian width.
-Stability costs :math:`2 L^2 / (m n)`: neighbors share the tilt.
+The output is a minimizer of
+
+.. math:: J(w) = F(w) + \langle G, w\rangle / n + \frac m2 |w - c|^2, \quad
+    m = 2 \lambda + \Delta,
+
+on the domain. F is the mean of n losses that are L-Lipschitz and beta-smooth, and c the
+center of the domain. The *tilt* G has independent normal coordinates of standard
+deviation sigma. The ridge lambda is added for privacy, and Delta/2 |w - c|^2 is a part
+of the risk. Its excess has three terms:
+
+- *Bias.* At most lambda M^2, where M is the radius of the domain.
+- *Tilt.* Strong convexity at both minimizers gives :math:`|G|^2 / (2 m n^2)`, and the
+  largest values of the tilt over the domain give :math:`\sigma W / n`, where W is the
+  Gaussian width.
+- *Stability*, for the population risk only: :math:`2 L^2 / (m n)`, because neighbors
+  share the tilt.
 """
 
 import math
@@ -35,19 +46,20 @@ from dpsample.problem.facts import PublicFacts, smoothness
 
 # A simulated width is rounded up by this many standard errors.
 WIDTH_ERRORS = 6.0
+# Number of ridges among which the search for the best one begins.
 GRID = 20
 
 
 class TiltScales(NamedTuple):
-    """Public numbers of a tilted objective, the ridge and the noise aside."""
+    """Public numbers of a tilted objective, except its ridge and its noise."""
 
     radius: float  # M, about the center
     lipschitz: float  # L
     smoothness: float  # beta of one record's loss
     dim: int
-    num_records: int
-    width: float
-    is_population: bool
+    num_records: int  # n
+    width: float  # W
+    is_population: bool  # whether the population risk is bounded, or the empirical one
     strong_convexity: float  # Delta
 
     def convexity(self, ridge: float) -> float:
@@ -55,12 +67,12 @@ class TiltScales(NamedTuple):
         return 2.0 * ridge + self.strong_convexity
 
     def risk(self, ridge: float, stddev: float) -> float:
-        """Bound of the exact minimizer's mean excess risk."""
+        """Return a bound of the exact minimizer's mean excess risk."""
         bias = ridge * self.radius**2 if ridge else 0.0
         return bias + self.spread(ridge, stddev)
 
     def spread(self, ridge: float, stddev: float) -> float:
-        """Return the noise's part of the bound, and the sample's."""
+        """Return the terms of the bound that fall with the ridge: tilt, stability."""
         m, n = self.convexity(ridge), self.num_records
         noise = min(
             self.dim * stddev**2 / (2.0 * m * n**2),
@@ -70,9 +82,11 @@ class TiltScales(NamedTuple):
         return noise + stability
 
     def release_cost(self, error: float, output_stddev: float) -> float:
-        """Risk of a point ``error`` off the minimizer, noised and projected.
+        """Return a bound of the risk that an inexact and noisy output adds.
 
-        |P(w + H) - w|^2 <= <H, P(w + H) - w>, whose mean is at most the noise times W.
+        The output is P(w + H), where w is within ``error`` of the minimizer, H is noise
+        of ``output_stddev``, and P projects to the domain. There |P(w + H) - w|^2 is at
+        most <H, P(w + H) - w>, whose mean is at most the noise times W.
         """
         distance = math.sqrt(self.dim) * output_stddev
         if math.isfinite(self.width):
@@ -83,7 +97,7 @@ class TiltScales(NamedTuple):
 def tilt_scales(
     facts: PublicFacts, *, risk: Risk, strong_convexity: float = 0.0
 ) -> TiltScales:
-    """Numbers of a problem with a smooth loss of a linear margin."""
+    """Return the numbers of a problem with a smooth loss of a linear margin."""
     return TiltScales(
         radius=facts.radius,
         lipschitz=facts.lipschitz(2.0),
@@ -98,6 +112,7 @@ def tilt_scales(
 
 @lru_cache(maxsize=32)  # a polytope's takes thousands of linear programs
 def _width(domain: Domain, dim: int) -> float:
+    """Return the Gaussian width of a domain, rounded up if it is simulated."""
     width = domain.gaussian_width(dim)
     return float(width.value + WIDTH_ERRORS * width.standard_error)
 
@@ -107,12 +122,13 @@ def best_ridge(
 ) -> float:
     """Return the lambda that minimizes the bound, the noise depending on it.
 
-    Noise falls with lambda because the Jacobian's factor log(1 + beta / (n m)) leaves
-    more of epsilon for it; epsilon is infinite without a budget.
+    Noise falls with lambda, because the factor log(1 + beta / (n m)) of the Jacobian
+    determinant leaves more of epsilon for it. Without a budget epsilon is infinite.
     """
     min_ridge = 0.0
     if math.isfinite(epsilon):
-        # The smallest determinant factor leaves this part of epsilon for the noise.
+        # With the smallest ridge the determinant takes 95 % of epsilon, and 5 % remain
+        # for the noise.
         factor = math.expm1(min(epsilon, LARGEST_EPSILON) * (1.0 - 0.05))
         m = scales.smoothness / (scales.num_records * factor)
         min_ridge = max(0.5 * (m - scales.strong_convexity), 0.0)
@@ -140,7 +156,7 @@ def best_ridge(
 def _candidates(
     scales: TiltScales, stddev_of: Callable[[float], float], min_ridge: float
 ) -> list[float]:
-    """Grid around what would be best if the noise did not depend on lambda."""
+    """Return a grid around the best ridge for noise that does not depend on lambda."""
     n = scales.num_records
     plain = scales.lipschitz / (scales.radius * math.sqrt(n))
     spread = 0.5 * math.sqrt(scales.dim) / (n * scales.radius)
@@ -154,7 +170,7 @@ def _candidates(
 
 
 def _golden(cost: Callable[[float], float], low: float, high: float) -> float:
-    """Golden-section search for a minimum on a logarithmic scale, to a percent."""
+    """Return the minimizer by golden sections on a logarithmic scale, to a percent."""
     share = 0.5 * (math.sqrt(5.0) - 1.0)
     a, b = math.log(low), math.log(high)
     left, right = b - share * (b - a), a + share * (b - a)
@@ -178,13 +194,13 @@ SOLVER_PART = 0.01
 class Tilt(NamedTuple):
     """Public numbers of one run."""
 
-    ridge: float  # lambda, beyond the strong convexity of the risk
-    stddev: float
-    gap: float
-    output_stddev: float
+    ridge: float  # lambda, in addition to the strong convexity of the risk
+    stddev: float  # of each coordinate of the tilt
+    gap: float  # J(w) - min J that the solver certifies
+    output_stddev: float  # of the noise that hides the solver's error
 
     def inputs(self, scales: TiltScales) -> dict[str, float | int | str]:
-        """For the certificate."""
+        """Return the inputs of the certificate."""
         inputs: dict[str, float | int | str] = {
             "lipschitz": scales.lipschitz,
             "smoothness": scales.smoothness,
@@ -198,7 +214,7 @@ class Tilt(NamedTuple):
         return inputs | ({"risk_bound": bound} if math.isfinite(bound) else {})
 
     def risk_bound(self, scales: TiltScales) -> float:
-        """Bound of the mean excess risk; infinite on an unbounded domain."""
+        """Return a bound of the mean excess risk, infinite on an unbounded domain."""
         error = minimizer_error(
             strong_convexity=scales.convexity(self.ridge), gap=self.gap
         )
@@ -207,7 +223,7 @@ class Tilt(NamedTuple):
         )
 
     def phase(self, scales: TiltScales, solver: str) -> Minimization:
-        """Return the minimization, the ridge about the domain's center."""
+        """Return the minimization, whose ridge is about the domain's center."""
         return Minimization(
             ridge=scales.convexity(self.ridge),
             smoothness=scales.smoothness,
@@ -223,7 +239,7 @@ class Tilt(NamedTuple):
 def perturbed_objective(
     scales: TiltScales, ridge: float, relation: Relation
 ) -> PerturbedObjective:
-    """Return the objective as privacy sees it: 2 lambda is its strong convexity."""
+    """Return the objective of the privacy proof, which has m as twice its ridge."""
     # Rows may exceed their bound by 1e-12, a rounding error that `dpsample.Problem`
     # allows.
     rows = 1.0 + 3e-12
@@ -244,7 +260,11 @@ def proved_tilt(
     gap: float | None,
     share: float,
 ) -> Tilt:
-    """Ridge, noise and accuracy that minimize the bound within the budget."""
+    """Return the ridge, noise and accuracy that minimize the bound within the budget.
+
+    ``share`` is the part of epsilon and delta for the tilt. The rest is for the noise
+    of the output, which hides the error of the solver.
+    """
     if budget is None:
         if ridge is None:
             ridge = best_ridge(scales, lambda ridge: 0.0, epsilon=math.inf)
@@ -278,10 +298,11 @@ def proved_tilt(
 def default_gap(
     scales: TiltScales, ridge: float, stddev: float, *, gdp: float = math.inf
 ) -> float:
-    """Accuracy whose error and noise cost `SOLVER_PART` of the bound, if resolved.
+    """Return the gap whose error and noise cost `SOLVER_PART` of the bound.
 
-    The noise is 2 error / gdp in each coordinate, the error sqrt(2 gap / m). At the
-    best ridge half of the bound is bias; with a larger one the other half counts.
+    It is not below `resolved_gap`. The error is sqrt(2 gap / m), and its noise has the
+    deviation 2 error / gdp in each coordinate. At the best ridge half of the bound is
+    bias. With a larger ridge, twice the other half is the measure.
     """
     m = scales.convexity(ridge)
     size = scales.radius if math.isfinite(scales.radius) else scales.lipschitz / m
@@ -295,7 +316,7 @@ def default_gap(
 
 
 def resolved_gap(scales: TiltScales, m: float) -> float:
-    """Accuracy that floating point resolves, of an m-strongly convex objective."""
+    """Return the gap that doubles resolve, for an m-strongly convex objective."""
     top = m + scales.smoothness
     size = scales.radius if math.isfinite(scales.radius) else scales.lipschitz / m
     # Relative distances below this are rounding errors of a projected gradient step.
@@ -304,7 +325,10 @@ def resolved_gap(scales: TiltScales, m: float) -> float:
 
 
 def tilt_event(scales: TiltScales, tilt: Tilt, budget: Budget) -> Event:
-    """Return what is proved of any noise, half of delta going to either part."""
+    """Return the event that is proved for any noise.
+
+    Half of delta is for the tilt, and half for the noise of the output.
+    """
     half = 0.5 * budget.delta
     objective = perturbed_objective(scales, tilt.ridge, budget.relation)
     spent = objective.epsilon(half, stddev=tilt.stddev)

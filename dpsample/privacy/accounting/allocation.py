@@ -109,6 +109,8 @@ def epoch_ratio(
     """Return the distribution of M under N(0), on a grid with this interval h."""
     num_steps = min(num_steps, MAX_STEPS)
     single = total = _split_log_normal(1.0 / noise_multiplier, num_steps, interval)
+    # Binary powers: each further digit of num_steps doubles the number of summands, and
+    # a digit 1 adds one.
     for digit in f"{num_steps:b}"[1:]:
         total = _add_ratios(total, total, interval)
         if digit == "1":

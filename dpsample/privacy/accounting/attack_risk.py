@@ -115,11 +115,13 @@ class AttackRisk:
         from scipy.optimize import minimize_scalar  # here, because its import is slow
 
         def bound(epsilon: float) -> float:
+            # The two inequalities of the module, solved for TPR.
             delta = self._delta(max(epsilon, 0.0))
             direct = delta + math.exp(epsilon) * rate
             reverse = math.exp(-epsilon) * (delta + rate) - math.expm1(-epsilon)
             return min(direct, reverse, 1.0)
 
+        # The best point of the grid, and a search between its two neighbors.
         bounds = [bound(epsilon) for epsilon in EPSILON_GRID]
         k = int(np.argmin(bounds))
         last = len(EPSILON_GRID) - 1

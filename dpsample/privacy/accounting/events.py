@@ -184,6 +184,40 @@ class PureEvent(Event):
     epsilon: float
 
 
+@dataclass(frozen=True, eq=False)
+class BoundedRangeEvent(Event):
+    """Log-likelihood ratios of neighbors stay in an interval of length ``range``.
+
+    Exponential mechanisms are of this kind. They are ``range``-DP, and more private
+    than that says, because the interval contains 0. `dpsample.privacy.curves.
+    bounded_range` has the curve. Post-processing keeps the range, because a ratio of
+    sums is a mean of ratios.
+
+    Parameters
+    ----------
+    range : float
+        Finite and >= 0.
+
+    Raises
+    ------
+    ValueError
+        If ``range`` is negative, infinite or not a number.
+
+    Examples
+    --------
+    >>> from dpsample.privacy import epsilon_of
+    >>> event = BoundedRangeEvent(1.0)
+    >>> epsilon_of(event, delta=0.0, relation="replace_one")
+    1.0
+    >>> both = ComposedEvent((event,) * 8)
+    >>> f"{epsilon_of(both, delta=1e-6, relation='replace_one'):.2f}"
+    '6.83'
+    """
+
+    name: ClassVar[str] = "bounded_range"
+    range: float
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TiltEvent(Event):
     """Exact minimizer of the objective of a linear model plus a random linear term.
@@ -443,6 +477,7 @@ KINDS = (
     PoissonGaussianEvent,
     AllocatedGaussianEvent,
     PureEvent,
+    BoundedRangeEvent,
     ApproximateEvent,
     ConcentratedEvent,
     TiltEvent,

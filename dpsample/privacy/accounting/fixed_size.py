@@ -113,6 +113,7 @@ def fixed_size_epsilon(
     # Outside this range exponents leave the doubles, or B_l takes thousands of digits.
     if batch_size == num_records or not 1e-6 <= noise_multiplier <= 1e6:
         return unsampled
+    # The rate is raised by more than the rounding error of the quotient.
     log_rate = math.log(batch_size / num_records) + 1e-15
     noise = 0.5 * noise_multiplier  # z
     log_moment = functools.cache(partial(_log_moment, log_rate, noise))
@@ -130,7 +131,7 @@ def _epsilon_at(
     chord = (1.0 - share) * log_moment(low) + share * log_moment(high)
     divergence = num_steps * chord / t * ROUND_UP
     # The total variation is at most sqrt(1 - e^{-D}), because D bounds the relative
-    # entropy.
+    # entropy. If that is below delta, epsilon is 0.
     if delta * delta + math.expm1(-divergence) > 0.0:
         return 0.0
     epsilon = divergence + (log_factor(t) - math.log(delta)) / t

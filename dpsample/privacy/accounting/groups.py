@@ -22,6 +22,7 @@ from dpsample.privacy.accounting.accounting import (
 )
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
+    BoundedRangeEvent,
     ComposedEvent,
     ConcentratedEvent,
     Event,
@@ -37,15 +38,17 @@ from dpsample.problem.facts import RELATIONS
 def group_event(event: Event, size: int) -> Event:
     """Return the event under which ``size`` records may change at once.
 
-    With k = ``size``, gdp becomes k gdp (Dong, Roth and Su 2022, Theorem 2.14), epsilon
-    and delta become k epsilon and delta (e^(k epsilon) - 1)/(e^epsilon - 1), and rho
-    becomes k^2 rho (Bun and Steinke 2016, Proposition 1.9). In a `NearEvent` the ideal
-    event changes and the distance remains.
+    With k = ``size``, gdp becomes k gdp (Dong, Roth and Su 2022, Theorem 2.14), a range
+    becomes k times the range (log ratios of the chain add up, each in its interval),
+    epsilon and delta become k epsilon and delta (e^(k epsilon) - 1)/(e^epsilon - 1),
+    and rho becomes k^2 rho (Bun and Steinke 2016, Proposition 1.9). In a `NearEvent`
+    the ideal event changes and the distance remains.
 
     Parameters
     ----------
     event : Event
-        Made of Gaussian, pure, approximate and concentrated events.
+        Made of Gaussian, pure, approximate and concentrated events, and of those of
+        bounded range.
     size : int
         Number of records, >= 1.
 
@@ -202,6 +205,7 @@ def _points(event: Event, size: int, relation: str) -> tuple[Point, ...]:
         epsilon = min(math.exp(log_epsilon), LARGEST_EPSILON)
         return Point(epsilon, _chain_delta(event, epsilon, size, relation))
 
+    # 24 points, each a factor e^0.4 below the one before.
     last, step = math.log(LARGEST_EPSILON), 0.4
     points = [point(last - step * j) for j in range(24)]
     middle = math.log(min(points, key=lambda p: p.delta).epsilon)
@@ -237,7 +241,8 @@ def _multiply_up(size: int, value: float) -> float:
 
 def _scale(event: Event, size: int) -> Event | None:
     """Return the event of a group, or None if there is no formula."""
-    if isinstance(event, GaussianEvent | ConcentratedEvent | PureEvent):
+    linear = GaussianEvent | PureEvent | BoundedRangeEvent
+    if isinstance(event, linear | ConcentratedEvent):
         ((name, value),) = vars(event).items()
         is_square = isinstance(event, ConcentratedEvent)
         scaled = _multiply_up(size * size if is_square else size, value)
@@ -256,7 +261,7 @@ def _scale(event: Event, size: int) -> Event | None:
         if isinstance(event, ParallelEvent) and not (
             # A group may spread over blocks. k_1 + k_2 + ... = k changes of single
             # blocks are covered by k changes of the worst one if all are of one kind.
-            len(kinds) == 1 and kinds <= {GaussianEvent, ConcentratedEvent, PureEvent}
+            len(kinds) == 1 and issubclass(*kinds, linear | ConcentratedEvent)
         ):
             return None
         parts = [_scale(item, size) for item in event.events]

@@ -40,6 +40,7 @@ from dpsample.privacy.accounting.convolution import (
 from dpsample.privacy.accounting.events import (
     AllocatedGaussianEvent,
     ApproximateEvent,
+    BoundedRangeEvent,
     ConcentratedEvent,
     Event,
     GaussianEvent,
@@ -104,7 +105,7 @@ def is_noiseless(part: Event) -> bool:
 
 
 def _num_steps(part: Event) -> int:
-    """Return how many equal distributions a part composes."""
+    """Return the number of equal distributions that a part composes."""
     if isinstance(part, NESTED):
         return max(sum(map(_num_steps, block)) for block in blocks_of(part))
     if isinstance(part, AllocatedGaussianEvent):
@@ -283,6 +284,10 @@ def _curve(part: Event, losses: Array, relation: str) -> Array:
         excess = -np.expm1(np.minimum(losses - part.epsilon, 0.0))
         response: Array = delta + (1.0 - delta) * excess / (1 + math.exp(-part.epsilon))
         return response
+    if isinstance(part, BoundedRangeEvent):
+        share = np.expm1(np.minimum(0.5 * (losses - part.range), 0.0))
+        dominating: Array = share * share / -math.expm1(-part.range)
+        return dominating
     if isinstance(part, ConcentratedEvent):
         # The best of 500 orders 1 + t in the bound of `renyi`.
         log_deltas = np.zeros_like(losses)
@@ -327,6 +332,8 @@ def _reach(part: Event, relation: str) -> float:
         return size * (0.5 * size + deviations)
     if isinstance(part, PureEvent | ApproximateEvent):
         return part.epsilon
+    if isinstance(part, BoundedRangeEvent):
+        return part.range
     if isinstance(part, ConcentratedEvent):
         return part.rho + 2.0 * math.sqrt(-part.rho * math.log(TAIL))
     if isinstance(part, TiltEvent):
@@ -348,7 +355,8 @@ def _range(part: Event, relation: str) -> float:
     else:
         return _reach(part, relation)
     total = math.sqrt(num_steps) * _deviation(part, relation)
-    # A Gaussian of that standard deviation, or the largest loss of all steps.
+    # The smaller one of two bounds: 20 standard deviations above the mean of a Gaussian
+    # loss, or all steps at a loss that one of them rarely exceeds.
     return min(total * (0.5 * total + 20.0), num_steps * size * (9.0 + size))
 
 
@@ -385,6 +393,8 @@ def _deviation(part: Event, relation: str) -> float:
         return max(part.distance, MIN_INTERVAL)
     if isinstance(part, PureEvent | ApproximateEvent):
         return max(part.epsilon, MIN_INTERVAL)
+    if isinstance(part, BoundedRangeEvent):  # half of the interval at most
+        return max(0.5 * part.range, MIN_INTERVAL)
     return max(_deviation(p, relation) for block in blocks_of(part) for p in block)
 
 

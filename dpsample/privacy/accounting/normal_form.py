@@ -18,6 +18,7 @@ from dpsample.privacy.accounting.concentrated import compose_gdp
 from dpsample.privacy.accounting.events import (
     AllocatedGaussianEvent,
     ApproximateEvent,
+    BoundedRangeEvent,
     ComposedEvent,
     ConcentratedEvent,
     Event,
@@ -197,7 +198,8 @@ def _merge(parts: list[Event]) -> tuple[Event, ...]:
         elif isinstance(part, AllocatedGaussianEvent):
             epochs[part.noise_multiplier, part.num_steps] += part.num_epochs
         elif not isinstance(part, GaussianEvent | ConcentratedEvent):
-            others += [part] if part != PureEvent(0.0) else []
+            is_free = part in (PureEvent(0.0), BoundedRangeEvent(0.0))
+            others += [] if is_free else [part]
     merged: list[Event] = []
     if any(gdps):
         merged.append(GaussianEvent(compose_gdp(gdps)))
@@ -229,7 +231,12 @@ def _worst_blocks(blocks: list[tuple[Event, ...]]) -> tuple[Event, ...]:
         return different[0] if different else ()
     if all(len(block) == 1 for block in different):
         singles = [block[0] for block in different]
-        sizes = {GaussianEvent: "gdp", ConcentratedEvent: "rho", PureEvent: "epsilon"}
+        sizes = {
+            GaussianEvent: "gdp",
+            ConcentratedEvent: "rho",
+            PureEvent: "epsilon",
+            BoundedRangeEvent: "range",
+        }
         for kind, size in sizes.items():
             if all(isinstance(single, kind) for single in singles):
                 return (max(singles, key=attrgetter(size)),)

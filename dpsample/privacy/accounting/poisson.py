@@ -179,7 +179,8 @@ def _smallest_noise(
         event, relation = steps(noise), budget.relation
         delta = delta_of(event, epsilon=budget.epsilon, relation=relation)
         ratio = math.log(max(delta, check.MIN_NORMAL) / budget.delta)
-        # Its sign must say exactly whether delta is above the target.
+        # The sign must show whether delta is above the target. The logarithm alone may
+        # be rounded to 0 although it is.
         return max(ratio, 1e-16) if delta > budget.delta else ratio
 
     safe = max(guess, min_noise)
@@ -193,10 +194,10 @@ def _smallest_noise(
         if unsafe <= min_noise:  # a record is hardly ever taken
             return unsafe
         safe, safe_excess, unsafe = unsafe, unsafe_excess, unsafe / 1.25
-    nudge = 0.0
+    nudge = 0.0  # relative shift of the next point, against the side of the last one
     while safe > unsafe * (1.0 + TOLERANCE):
         share = unsafe_excess / (unsafe_excess - safe_excess)
-        share = min(max(share, 0.01), 0.99)
+        share = min(max(share, 0.01), 0.99)  # so that the bracket shrinks
         middle = unsafe * (safe / unsafe) ** share * (1.0 + nudge)
         if not unsafe < middle < safe:
             middle = math.sqrt(unsafe) * math.sqrt(safe)

@@ -26,8 +26,8 @@ from dpsample.problem.facts import PublicFacts
 class Certificate(Published, MechanismTerms):
     """Public inputs, numbers and theorems behind one differentially private draw.
 
-    It holds nothing that depends on the records: it can be published with the answer.
-    The fields of `MechanismTerms` come first.
+    It holds nothing that depends on the records, so it can be published with the
+    answer. The fields of `MechanismTerms` come first.
 
     Attributes
     ----------
@@ -223,7 +223,9 @@ class Certificate(Published, MechanismTerms):
 
 
 def kind_of(sampler: object) -> str:
-    """Kind of the certificate of a draw by ``sampler``, known to the registry or not.
+    """Return the kind of the certificate of a draw by ``sampler``.
+
+    The registry need not know it.
 
     Examples
     --------

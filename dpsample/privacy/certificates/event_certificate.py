@@ -49,7 +49,9 @@ WORD = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
 class EventCertificate(Published):
     """Public inputs, event and theorems behind one differentially private answer.
 
-    It holds nothing that depends on the records: it can be published with the answer.
+    It holds nothing that depends on the records, so it can be published with the
+    answer. An *event* describes the privacy of a mechanism, such as Gaussian noise of
+    some gdp, so that accounting can compute epsilon and delta from it.
 
     Attributes
     ----------
@@ -314,6 +316,7 @@ def _parse_inputs(value: Any) -> Any:
 
 
 def _plain_value(name: str, value: object) -> Input:
+    """Return an input as a plain Python object, or raise if it is not allowed."""
     # A bool is an integer in Python, so it is tested first.
     if value is None or isinstance(value, bool):
         return value

@@ -30,7 +30,7 @@ LONGEST_INTEGER = 40
 
 
 def round_up(value: float) -> str:
-    """Short decimal >= value: the value itself if it is short, else 4 digits."""
+    """Return a short decimal >= value: the value itself if it is short, or 4 digits."""
     short = f"{value:.12g}"
     if float(short) == value:
         return short
@@ -85,7 +85,7 @@ def parse(name: str, value: Any) -> Any:
 
 
 def _with_infinity(content: object) -> Any:
-    """Undo what `to_plain` did to infinities; labels of losses stay words."""
+    """Undo the change of infinities by `to_plain`. A loss may have the label "inf"."""
     if not isinstance(content, dict):
         return math.inf if content == "inf" else content
     return {k: v if k == "label" else _with_infinity(v) for k, v in content.items()}
@@ -115,9 +115,9 @@ def load_json(text: object, kind: str, former: tuple[str, ...] = ()) -> Json:
 
 
 def strict_json(text: object) -> Any:
-    """Content of JSON with one reading: no key twice, numbers as Python writes them.
+    """Return the content of JSON that has one reading, or None if it is not JSON.
 
-    None if the text is not JSON.
+    No key may occur twice, and numbers must be as Python writes them.
 
     Examples
     --------
@@ -140,6 +140,7 @@ def strict_json(text: object) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> Json:
+    """Return an object of JSON, or raise if a key is repeated."""
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
@@ -149,6 +150,7 @@ def _once(pairs: list[tuple[str, Any]]) -> Json:
 
 
 def _shortest(kind: type[float] | type[int], digits: str) -> float | int:
+    """Return a number, or raise unless it is written as Python would write it."""
     if len(digits) > LONGEST_INTEGER or repr(number := kind(digits)) != digits:
         check.fail("text", "written with shortest numbers", digits[:LONGEST_INTEGER])
     return number

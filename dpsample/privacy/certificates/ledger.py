@@ -31,6 +31,7 @@ from dpsample.privacy.accounting.accounting import (
 )
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
+    BoundedRangeEvent,
     ComposedEvent,
     Event,
     GaussianEvent,
@@ -292,7 +293,7 @@ class Ledger:
             # Another thread has spent meanwhile. Compare its entries with the budget.
 
     def epsilon(self, delta: float | None = None) -> float:
-        """Epsilon of all entries together.
+        """Return epsilon of all entries together.
 
         Parameters
         ----------
@@ -321,7 +322,7 @@ class Ledger:
         return proved
 
     def delta(self, epsilon: float | None = None) -> float:
-        """Delta of all entries together.
+        """Return delta of all entries together.
 
         Parameters
         ----------
@@ -540,6 +541,8 @@ def _promise(entry: Entry, relation: str) -> tuple[float, float] | None:
     item = entry.item
     if isinstance(item, PureEvent):
         return item.epsilon, 0.0
+    if isinstance(item, BoundedRangeEvent):
+        return item.range, 0.0
     if isinstance(item, ApproximateEvent):
         return item.epsilon, item.delta
     if isinstance(item, Event) or item.event is None:
@@ -563,6 +566,7 @@ def _first_proved(
 
 
 def _state_of(entry: Entry) -> str:
+    """Return a word for the table: whether the entry is a guarantee."""
     if entry.relation is None:
         return "as declared"
     if entry.is_declared and len(entry.warnings) == 1:
@@ -590,12 +594,14 @@ def _digits_above(value: float, limit: float) -> str:
 
 
 def _format_epsilon(epsilon: float) -> str:
+    """Return an epsilon as text, rounded up."""
     if not math.isfinite(epsilon):
         return "infinite"
     return round_up(epsilon) if epsilon > 0.0 else "0"
 
 
 def _key_of(item: Item) -> str:
+    """Return the key of an item in the JSON form of its entry."""
     return "event" if isinstance(item, Event) else "certificate"
 
 

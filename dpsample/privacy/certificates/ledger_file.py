@@ -124,6 +124,7 @@ class LedgerFile:
             self._write(ledger)
 
     def _write(self, ledger: Ledger) -> None:
+        """Replace the file, and return when it is on the disk."""
         # Labels and releases describe an analysis, so a new file is private. Its owner
         # can open it to others.
         is_new = not Path(self.path).exists()

@@ -33,16 +33,16 @@ INTERVALS = "intervals/"
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One kind of certificate. `registry.toml` explains the fields."""
+    """One kind of certificate. `registry.toml` explains the fields at length."""
 
-    by: tuple[str, ...]
-    events: tuple[str, ...] = ()
+    by: tuple[str, ...]  # types of mechanisms, empty if any name will do
+    events: tuple[str, ...] = ()  # types of privacy events, "" for none
     theorems: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
-    exact: bool = False
-    trusts: bool = False
-    counted: bool = False
-    timed: bool = False
+    exact: bool = False  # whether the sampler has no error in total variation
+    trusts: bool = False  # whether declarations about a user's loss are relied on
+    counted: bool = False  # whether the proof includes rounding errors
+    timed: bool = False  # whether the running time is part of the proof
     releasable: bool = True
 
     @property
@@ -188,6 +188,7 @@ def registry() -> Registry:
 
 
 def _kind(fields: dict[str, Any]) -> Kind:
+    """Return the kind of an entry of the file, whose lists become tuples."""
     lists = {name: tuple(v) for name, v in fields.items() if isinstance(v, list)}
     return Kind(**fields | lists)
 

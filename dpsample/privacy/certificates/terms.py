@@ -42,20 +42,16 @@ SPEND_MORE = "Spend a larger delta, a larger sampler_share or a smaller epsilon.
 
 @dataclass(frozen=True, kw_only=True)
 class RiskModel:
-    """Quantities on which the constant C depends. The module has the formulas.
-
-    ``lipschitz`` is G, ``swap_lipschitz`` is S, ``ratio`` is a = mu/k, ``has_ridge``
-    says that mu r belongs to the objective, so that the bounded risk is F + mu r.
-    """
+    """Quantities on which the constant C depends. The module has the formulas."""
 
     risk: Risk
-    confidence: float | None
+    confidence: float | None  # 1 - beta for one draw, None for the expectation
     dim: int
-    num_records: int
-    lipschitz: float
-    swap_lipschitz: float
-    ratio: float
-    has_ridge: bool
+    num_records: int  # n
+    lipschitz: float  # G
+    swap_lipschitz: float  # S
+    ratio: float  # a = mu/k
+    has_ridge: bool  # whether mu r belongs to the objective: the risk is F + mu r
 
     def constant(self) -> tuple[float, tuple[str, ...]]:
         """Return C and the identifiers of the theorems that prove the bound."""
@@ -94,6 +90,7 @@ class RiskModel:
         )
 
     def _spread(self, lipschitz: float, log_inverse: float) -> float:
+        """Return B(G) of the module for a Lipschitz constant G."""
         return lipschitz * math.sqrt(2.0 * log_inverse / self.ratio)
 
 
@@ -178,6 +175,7 @@ class CalibrationInputs:
         self._check_together()
 
     def _check_together(self) -> None:
+        """Check that the inputs fit together."""
         if not (self.has_ridge or self.facts.domain.is_bounded):
             check.fail(
                 "domain",

@@ -270,6 +270,7 @@ def round_up(value: float) -> float:
 def _check_inputs(
     budget: Budget, sensitivity: float, calibration: str = "exact"
 ) -> None:
+    """Check the inputs that the calibrations of this file share."""
     remedy = "Use dps.Budget(epsilon=..., delta=...)."
     check.instance(Budget, budget=budget, remedy=remedy)
     check.scale(sensitivity=sensitivity)

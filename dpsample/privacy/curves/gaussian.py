@@ -226,7 +226,7 @@ def _minus_mills_slope(x: Array) -> Array:
 
 @functools.cache
 def _quadrature() -> tuple[Array, Array]:
-    """Gauss-Legendre nodes and weights on [0, 1]."""
+    """Return Gauss-Legendre nodes and weights on [0, 1]."""
     nodes, weights = np.polynomial.legendre.leggauss(20)
     return 0.5 * (nodes + 1.0), 0.5 * weights
 

@@ -73,10 +73,13 @@ from dpsample.samplers.adaptive.mass_matrix import (
 )
 from dpsample.samplers.chain import (
     COUNT,
+    NUM_STATS,
+    STAT,
     ChainState,
     compile_run,
     decide_with_gradient,
     evaluate_gradient,
+    fill_statistics,
     new_state,
     retreat_from_boundary,
 )
@@ -108,6 +111,20 @@ class VectorRow(NamedTuple):
 
 
 ROW = VectorRow()
+
+
+class OwnCount(NamedTuple):
+    """Positions of this sampler's counts, after those of `COUNT`."""
+
+    leaps: int = len(COUNT)
+    divergences: int = len(COUNT) + 1  # trajectories that rose too high
+
+
+OWN_COUNT = OwnCount()
+# Statistics of a draw beside those of all samplers, in the order of their columns: the
+# Hamiltonian of the state after the last trajectory, and numbers of leaps and of
+# diverging trajectories.
+OWN_STATISTICS = ("hamiltonian", "num_leaps", "num_divergences")
 # A trajectory while it is under way.
 Trajectory = record_dtype(
     step=float,  # duration of a leap
@@ -117,6 +134,7 @@ Trajectory = record_dtype(
     energy=float,  # V after the last leap
     max_energy=float,  # largest V so far
     initial_kinetic=float,
+    kinetic=float,  # kinetic energy at the end of the transition
     num_bounces=int,
     bounces_before_leap=int,
     has_kicks=bool,
@@ -338,6 +356,7 @@ def start_trajectory(target, pieces, plan, state, rng):
     trajectory.initial_kinetic = draw_velocity(
         plan.mass, rng, workspace.scratch, velocity
     )
+    trajectory.kinetic = trajectory.initial_kinetic
     size = plan.step
     if workspace.tuning[0].is_on:
         size = math.exp(workspace.tuning[0].log_step)
@@ -703,6 +722,9 @@ def leap(target, pieces, plan, state):
     is_nan = np.isnan(energy)
     if is_nan and gibbs_target.inside(target, pieces.target, theta, state.work) != 0.0:
         return FUNCTION_FAILED
+    # Rounding has put a point outside whose energy is NaN, which is no divergence.
+    if not is_nan:
+        state.counts[OWN_COUNT.divergences] += 1
     return REJECTED
 
 
@@ -714,6 +736,7 @@ def end_trajectory(target, pieces, plan, state, rng):
     # The rise is measured from the higher end, so that the reverse trajectory is
     # rejected as well. Otherwise the transition would not be reversible.
     if trajectory.max_energy > max(state.energy[0], energy) + plan.max_rise:
+        state.counts[OWN_COUNT.divergences] += 1
         return OK, 0.0
     status = gibbs_target.inside(target, pieces.target, theta, state.work)
     if status != 1.0:
@@ -726,6 +749,9 @@ def end_trajectory(target, pieces, plan, state, rng):
         return OK, 0.0
     threshold = -rng.standard_exponential()
     gradient = state.vectors[ROW.gradient]
+    # A rejected trajectory leaves the state where it began, with its first velocity.
+    if threshold <= log_ratio:
+        trajectory.kinetic = final
     code = decide_with_gradient(state, theta, energy, gradient, log_ratio, threshold)
     return code, math.exp(min(log_ratio, 0.0))
 
@@ -757,6 +783,7 @@ def end_transition(plan, state, probability):
     totals.acceptance += probability
     totals.leaps += trajectory.leaps_done
     totals.bounces += trajectory.num_bounces
+    state.counts[OWN_COUNT.leaps] += trajectory.leaps_done
     for j in range(state.memory.shape[0]):
         workspace.gradient_sum[j] += state.memory[j]
     if workspace.tuning[0].is_on:
@@ -787,7 +814,18 @@ def step(target, pieces, plan, state, rng):
     return code
 
 
-run = compile_run(step)
+@kernel(counts_references=False)
+def fill_row(state, before, row):
+    """Fill the statistics of a draw, and `OWN_STATISTICS` if the row has room."""
+    fill_statistics(state, before, row)
+    if row.shape[0] > NUM_STATS:
+        row[NUM_STATS] = row[STAT.energy] + state.workspace.trajectory[0].kinetic
+        for j in range(len(OWN_COUNT)):
+            i = len(COUNT) + j
+            row[NUM_STATS + 1 + j] = state.counts[i] - before[i]
+
+
+run = compile_run(step, fill_row)
 
 
 def init(target: GibbsTarget, plan: BilliardPlan, position: Array) -> ChainState:
@@ -811,6 +849,8 @@ def init(target: GibbsTarget, plan: BilliardPlan, position: Array) -> ChainState
     state = new_state(
         target, position, memory=np.empty(dim), rows=len(ROW), workspace=workspace
     )
+    num_counts = len(COUNT) + len(OWN_COUNT)
+    state = state._replace(counts=np.zeros(num_counts, dtype=np.int64))
     arguments = target.numbers, target.pieces, state.position, state.work, state.memory
     target.calls.energy_gradient(*arguments)
     # On the boundary a gradient may be infinite.

@@ -87,4 +87,5 @@ def prepare_chain(
         num_warmup=warm.num_discarded(steps),
         settings={"step_size": warm.plan.step, **warm.settings},
         start_fn=partial(disperse, target, warm.plan),
+        own_statistics=billiard.OWN_STATISTICS,
     )

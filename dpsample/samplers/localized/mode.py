@@ -111,7 +111,7 @@ def find(
         trace = float(hessian.trace())
         # A small multiple of the identity keeps the model's Hessian positive definite.
         hessian += 1e-12 * trace * np.eye(len(hessian))
-        move = _model_step(inner_geometry, point, gradient, hessian)
+        move = model_step(inner_geometry, point, gradient, hessian)
         if move is None or not np.isfinite(move).all():
             return None
         # At least half of the squared Newton decrement.
@@ -219,7 +219,7 @@ def _pull_inside(target: Gibbs, point: Array) -> Array:
     return projection if is_rounding else point
 
 
-def _model_step(
+def model_step(
     geometry: DomainGeometry, point: Array, gradient: Array, hessian: Array
 ) -> Array | None:
     """Return the minimizer v of <g, v> + v^T H v / 2 with x + basis v in the domain.
@@ -238,7 +238,7 @@ def _model_step(
     if len(geometry.sides):
         depths = np.maximum(geometry.bounds - geometry.sides @ point, 0.0)
         sides = rows_in_basis(geometry.sides, geometry.basis)
-        return _step_in_polytope(sides, depths, free, gradient, root)
+        return step_in_polytope(sides, depths, free, gradient, root)
     return free
 
 
@@ -298,7 +298,7 @@ def fill_step(center, radius, gradient, hessian, shifted, y, move, search, contr
     return OK
 
 
-def _step_in_polytope(
+def step_in_polytope(
     sides: Array, depths: Array, free: Array, gradient: Array, root: Array
 ) -> Array | None:
     """Solve the quadratic program by its dual, a non-negative least-squares problem.

@@ -1,0 +1,1 @@
+"""Minima of convex objectives on their domains, with proved gaps."""
