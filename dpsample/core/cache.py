@@ -45,7 +45,6 @@ WITHOUT_KERNELS = (
     "audits",
     "cli",
     "estimators",
-    "interop",
     "experiments",
     "inference",
     "optimizers/algorithms",

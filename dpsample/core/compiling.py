@@ -8,7 +8,7 @@ is the same. Functions of Numba's own that kernels call, such as ``np.dot``, are
 """
 
 import dis
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from inspect import CO_GENERATOR
@@ -285,19 +285,28 @@ def _lower_only(pipeline: PassManager) -> PassManager:
     return pipeline
 
 
-_get_jit_decorator = _OverloadFunctionTemplate._get_jit_decorator
+def lower_callees(template_class: type) -> None:
+    """Have Numba lower its own functions, and no more, while a kernel is compiled.
 
-
-def _decorator_of_callee(template: Any) -> Any:
-    """Return the decorator with which Numba compiles its own functions.
-
-    Sums that may be reordered stay as Numba has always compiled them.
+    The method that chooses their compiler is Numba's private one. It is replaced for
+    good, and asks each time for the options of the compilation at hand, which Numba
+    keeps for each thread and drops after an error. Without options of a kernel it
+    returns Numba's choice. A Numba without such a method compiles in its own way.
     """
-    decorator = _get_jit_decorator(template)
-    flags = ConfigStack.top_or_none()
-    if type(flags) is KernelFlags and not flags.fastmath:
-        return partial(decorator, pipeline_class=CalleeCompiler)
-    return decorator
+    choose: Callable[[Any], Any] | None
+    choose = getattr(template_class, "_get_jit_decorator", None)
+    if choose is None:
+        return
+
+    def choose_for_kernel(template: Any) -> Any:
+        decorator = choose(template)
+        flags = ConfigStack.top_or_none()
+        # Sums that may be reordered stay as Numba has always compiled them.
+        if type(flags) is KernelFlags and not flags.fastmath:
+            return partial(decorator, pipeline_class=CalleeCompiler)
+        return decorator
+
+    setattr(template_class, "_get_jit_decorator", choose_for_kernel)  # noqa: B010
 
 
-_OverloadFunctionTemplate._get_jit_decorator = _decorator_of_callee
+lower_callees(_OverloadFunctionTemplate)

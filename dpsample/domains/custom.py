@@ -286,7 +286,7 @@ class BodyFunctions:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Custom(Domain):
+class CustomBody(Domain):
     """Convex set of the function `custom`. Read from a file, it has only its facts."""
 
     name: ClassVar[str] = "custom"
@@ -362,7 +362,7 @@ def custom(
     data: object = None,
     normal: Callable[..., Any] | None = None,
     is_bounded: bool = True,
-) -> Custom:
+) -> CustomBody:
     r"""Make a convex set from a test of membership.
 
     Parameters
@@ -386,7 +386,7 @@ def custom(
 
     Returns
     -------
-    Custom
+    CustomBody
         A domain for `Density`. `Problem` needs bounds of the domain that membership
         does not give, and refuses it.
 
@@ -428,7 +428,7 @@ def custom(
         fills = python.__code__.co_argcount > count
         outward = UserFunction("normal", function, copy, ("result",) if fills else ())
     functions = BodyFunctions(membership, outward)
-    domain = Custom(
+    domain = CustomBody(
         dim=int(dim),
         inner_point=point,
         is_bounded=is_bounded,
@@ -439,7 +439,7 @@ def custom(
     return domain
 
 
-def _try_rays(domain: Custom) -> None:
+def _try_rays(domain: CustomBody) -> None:
     """Compare a body with what it has to be along random directions."""
     dim, center = domain.dim, domain.default_center(domain.dim)
     rng = np.random.default_rng(0)
@@ -468,7 +468,7 @@ def _try_rays(domain: Custom) -> None:
 
 
 def _try_midpoints(
-    domain: Custom,
+    domain: CustomBody,
     center: Array,
     directions: Array,
     ends: Array,

@@ -35,7 +35,7 @@ NUM_ROUNDS = 200
 SHARES = (0.5, 0.2, 0.1, 0.03, 0.01, 1e-3, 1e-4, 1e-6, 1e-8, 1e-10)
 
 
-class Entry(NamedTuple):
+class MembershipEntry(NamedTuple):
     """Positions in a part's row of addresses."""
 
     body: int = 0
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
     exit: int = 4
 
 
-ENTRY = Entry()
+ENTRY = MembershipEntry()
 NUM_ENTRIES = len(ENTRY)
 
 body_at = frame_at(BODY)
@@ -159,7 +159,7 @@ class Part(NamedTuple):
 
     @property
     def addresses(self) -> list[int]:
-        """Row of addresses, in the order of `Entry`."""
+        """Row of addresses, in the order of `MembershipEntry`."""
         return [address_of(value) for value in (self.body, *self.functions)]
 
 

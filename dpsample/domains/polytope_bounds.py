@@ -38,7 +38,7 @@ ROUNDINGS = 64.0
 # Ratio of distances from facets at which a body is thin. A program over a thin body is
 # solved in coordinates in which the body is round.
 THIN = 1e6
-# Number of coordinates from which programs are solved in the coordinates of a `Chart`.
+# Number of coordinates from which programs are solved in those of a `FactoredChart`.
 MANY = 50
 
 
@@ -100,7 +100,7 @@ class Facets(NamedTuple):
         return bool((distances > errors).all())
 
 
-class Chart(NamedTuple):
+class FactoredChart(NamedTuple):
     """Coordinates w for linear programs, in which unit rows may be sparse.
 
     The time of a solver depends on the number of entries that are not 0. In an
@@ -117,7 +117,7 @@ class Chart(NamedTuple):
     zero_rows: "Rows | None" = None
 
     @classmethod
-    def find(cls, unit: Array) -> "Chart":
+    def find(cls, unit: Array) -> "FactoredChart":
         """Return the chart of the most independent of many rows, otherwise w = z."""
         from scipy import linalg, sparse
 
@@ -185,7 +185,7 @@ def find_center(
     matrix: Array,
     bounds: Array,
     noise: Array | None = None,
-    chart: Chart | None = None,
+    chart: FactoredChart | None = None,
 ) -> Array | Obstacle:
     """Return a point that is strictly inside in double arithmetic, or an `Obstacle`.
 
@@ -199,7 +199,7 @@ def find_center(
     # No ball in a bounded set is larger than the largest offset. An unbounded set may
     # contain balls of any size, and one of that size suffices.
     unit = float(np.abs(bounds / sizes).max()) or 1.0
-    chart = Chart.find(matrix / sizes[:, None]) if chart is None else chart
+    chart = FactoredChart.find(matrix / sizes[:, None]) if chart is None else chart
     center, radius = _find_largest_ball(facets, chart, unit)
     # A smaller radius may be the solver's tolerance.
     if radius > 1e-9 and facets.are_passed(center):
@@ -211,7 +211,7 @@ def find_center(
 
 
 def _find_largest_ball(
-    facets: Facets, chart: Chart, unit: float
+    facets: Facets, chart: FactoredChart, unit: float
 ) -> tuple[Array, float]:
     """Return the center of a largest ball, and its radius in units of ``unit``.
 
@@ -231,7 +231,9 @@ def _find_largest_ball(
     return unit * chart.to_move(answer.x[:dim]), float(answer.x[dim])
 
 
-def _refine_center(facets: Facets, chart: Chart, center: Array, unit: float) -> Array:
+def _refine_center(
+    facets: Facets, chart: FactoredChart, center: Array, unit: float
+) -> Array:
     """Return the center of a largest ball, by programs in smaller and smaller units.
 
     A program finds a move w and the gain of the least distance from a facet. Both are 0
@@ -345,7 +347,7 @@ def _choose_newton_share(drift: Array, decrement: float) -> float:
     return float(shares[int(np.argmax(gains))])
 
 
-def _find_obstacle(facets: Facets, chart: Chart, center: Array) -> Obstacle:
+def _find_obstacle(facets: Facets, chart: FactoredChart, center: Array) -> Obstacle:
     """Return the inequalities that leave no interior, given the best point."""
     distances, errors = facets.distances(center)
     low = float(distances.min())
@@ -363,7 +365,7 @@ def _find_obstacle(facets: Facets, chart: Chart, center: Array) -> Obstacle:
 
 
 def _find_contradiction(
-    facets: Facets, chart: Chart, distances: Array
+    facets: Facets, chart: FactoredChart, distances: Array
 ) -> tuple[Ints, Array]:
     """Return few inequalities that contradict one another, and a combination y of them.
 
@@ -388,7 +390,9 @@ def _find_contradiction(
     return rows, answer.x[rows] / facets.sizes[rows]
 
 
-def _find_equalities(facets: Facets, chart: Chart, rows: Ints) -> tuple[Ints, Array]:
+def _find_equalities(
+    facets: Facets, chart: FactoredChart, rows: Ints
+) -> tuple[Ints, Array]:
     """Return the facets through a point that no direction z leaves inwards.
 
     ``rows`` are the facets through the point. In the program max sum u over
@@ -396,7 +400,7 @@ def _find_equalities(facets: Facets, chart: Chart, rows: Ints) -> tuple[Ints, Ar
     u_i = 0 are the result, and there the dual solution is at least 1.
     """
     count = len(rows)
-    flat = Chart(facets.matrix / facets.sizes[:, None], np.zeros((0, 0)))
+    flat = FactoredChart(facets.matrix / facets.sizes[:, None], np.zeros((0, 0)))
     # If the usual method fails, the dual simplex method may find the solution.
     dual_simplex = {"method": "highs-ds", "options": {"presolve": False}}
     for units, options in ((chart, {}), (flat, {}), (flat, dual_simplex)):
@@ -477,7 +481,7 @@ def _find_combination(matrix: Array, weights: Array) -> list[Fraction] | None:
     return y if all(a > 0 for a in y) else None
 
 
-def is_bounded(matrix: Array, chart: Chart | None = None) -> bool:
+def is_bounded(matrix: Array, chart: FactoredChart | None = None) -> bool:
     """Return whether only d = 0 satisfies A d <= 0.
 
     Then the rows positively span the space: every vector is a combination of rows with
@@ -486,7 +490,7 @@ def is_bounded(matrix: Array, chart: Chart | None = None) -> bool:
     unit = matrix / np.linalg.norm(matrix, axis=1)[:, None]
     if np.linalg.matrix_rank(unit) < matrix.shape[1]:
         return False
-    chart = Chart.find(unit) if chart is None else chart
+    chart = FactoredChart.find(unit) if chart is None else chart
     if chart.back.size:
         return _is_positively_spanned(chart.rows, chart.zero_rows)
     # By Stiemke's lemma this holds if A'y = 0 for some y >= 1. The program is about

@@ -49,7 +49,7 @@ from dpsample.numerics.vectors import copy_into
 NUM_LAYERS = 256
 
 
-class Method(NamedTuple):
+class ConeMethod(NamedTuple):
     """Codes of the methods of a `SchattenPlan`, which the module describes."""
 
     wishart: int = 0
@@ -57,7 +57,7 @@ class Method(NamedTuple):
     ordered: int = 2
 
 
-METHOD = Method()
+METHOD = ConeMethod()
 
 
 class ConeTable(NamedTuple):

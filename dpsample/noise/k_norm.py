@@ -38,7 +38,7 @@ from dpsample.noise.noise import Noise, Size, check_rng, checked_size, parts
 from dpsample.noise.schatten import log_schatten_volume, schatten_plan
 
 
-class Kind(NamedTuple):
+class NormKind(NamedTuple):
     """Codes of the kinds of a `KNormTable`: the form of the unit ball."""
 
     coordinates: int = 0
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
     facets: int = 2
 
 
-KIND = Kind()
+KIND = NormKind()
 # Polytopes with more dimensions or vertices take too long to triangulate.
 MAX_DIM = 6
 MAX_VERTICES = 2000

@@ -33,7 +33,7 @@ from dpsample.optimizers.loop.optimizer import (
 from dpsample.optimizers.loop.pieces import CompiledGradient, Memory, new_memory
 from dpsample.optimizers.loop.solve import (
     METHOD,
-    Objective,
+    TiltedObjective,
     enough_steps,
     fill_tilt,
     solve,
@@ -234,7 +234,7 @@ class Program:
         tilt, precision = np.zeros(dim), solver_precision(self.problem.facts, phase)
         if phase.tilt_stddev > 0.0:
             fill_tilt(state.rng, phase.tilt_stddev / count, tilt)
-        objective = Objective(
+        objective = TiltedObjective(
             tilt=tilt,
             center=memory.theta.copy() if phase.is_anchored else np.zeros(dim),
             ridge=float(phase.ridge),
@@ -270,7 +270,7 @@ class Program:
 
     def _solve(
         self,
-        objective: Objective,
+        objective: TiltedObjective,
         limit: int,
         gradient: CompiledGradient,
         state: _State,
@@ -305,7 +305,7 @@ class Program:
         return False
 
     def _enough_steps(
-        self, phase: Minimization, objective: Objective, memory: Memory
+        self, phase: Minimization, objective: TiltedObjective, memory: Memory
     ) -> int:
         """Return a number of steps that proves the gap, or else the maximum."""
         bound = phase.estimator.record_bound(self.problem.dim)

@@ -44,14 +44,14 @@ class CountIndex(NamedTuple):
 COUNT = CountIndex()
 
 
-class VectorRow(NamedTuple):
+class ChainVectorRow(NamedTuple):
     """Rows of the scratch vectors of Metropolis steps."""
 
     noise: int = 0
     proposal: int = 1
 
 
-ROW = VectorRow()
+ROW = ChainVectorRow()
 
 
 class StatColumn(NamedTuple):

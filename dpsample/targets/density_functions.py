@@ -258,8 +258,9 @@ def _compose(
         def without_data(v):
             return inner(origin + basis @ v)
 
-    chosen = with_data if function.data.is_given else without_data
-    return UserFunction(function.name, chosen, function.data)
+    if function.data.is_given:
+        return UserFunction(function.name, with_data, function.data)
+    return UserFunction(function.name, without_data, function.data)
 
 
 def read_functions(

@@ -275,7 +275,7 @@ def test_networks_in_free_coordinates_have_a_point_inside():
 def test_charts_are_sparse_and_the_same_rows():
     rows, _ = in_free_coordinates(*network(40, dead=0))
     unit = rows / np.linalg.norm(rows, axis=1)[:, None]
-    chart = polytope_bounds.Chart.find(unit)
+    chart = polytope_bounds.FactoredChart.find(unit)
     assert (unit != 0.0).mean() > 0.9 and chart.rows.nnz < 0.3 * unit.size
     w = np.random.default_rng(3).standard_normal(79)
     np.testing.assert_allclose(chart.rows @ w, unit @ chart.to_move(w), atol=1e-10)

@@ -25,7 +25,7 @@ from dpsample.optimizers.loop.iterate_errors import (
     phase_error,
 )
 from dpsample.optimizers.loop.optimizer import Minimization, Recipe
-from dpsample.optimizers.loop.solve import Objective, fill_tilt
+from dpsample.optimizers.loop.solve import TiltedObjective, fill_tilt
 from dpsample.privacy.curves.objective_perturbation import minimizer_sensitivity
 from dpsample.problem.facts import smoothness
 from dpsample.running import descent
@@ -264,7 +264,7 @@ def test_without_a_certificate_plain_steps_are_enough(monkeypatch, gap):
     solve = descent.solve
 
     def without_contraction(*given):
-        objective = next(part for part in given if isinstance(part, Objective))
+        objective = next(part for part in given if isinstance(part, TiltedObjective))
         return 0 if objective.method == descent.METHOD.contraction else solve(*given)
 
     monkeypatch.setattr(descent, "solve", without_contraction)

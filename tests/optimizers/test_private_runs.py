@@ -13,7 +13,7 @@ from dpsample import optimizers as opt
 from dpsample.api.minimize import minimize
 from dpsample.domains import Ball
 from dpsample.optimizers.loop.optimizer import Optimizer
-from dpsample.optimizers.loop.solve import Objective, enough_steps
+from dpsample.optimizers.loop.solve import TiltedObjective, enough_steps
 from dpsample.running import descent
 from tests.support.extreme_records import TINY, others, problem
 
@@ -115,7 +115,7 @@ def test_enough_steps_prove_the_gap_of_a_quadratic() -> None:
     for condition in (1.0, 30.0, 1e4):
         curvature = np.geomspace(1.0 / condition, 1.0, 6)
         target, w = rng.standard_normal(6), np.zeros(6)
-        constants = Objective(
+        constants = TiltedObjective(
             tilt=np.zeros(6),
             center=np.zeros(6),
             ridge=1.0 / condition,

@@ -14,7 +14,7 @@ from dpsample.optimizers.loop.estimate import OUTCOME
 from dpsample.optimizers.loop.loop import Arguments
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.pieces import new_memory
-from dpsample.optimizers.loop.solve import Objective, epoch
+from dpsample.optimizers.loop.solve import TiltedObjective, epoch
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy import gdp_from_budget
 from dpsample.privacy.accounting.events import GaussianEvent
@@ -53,7 +53,7 @@ def one_epoch(problem, start, *, ridge, seed):
     rows, y = problem.data.dense, problem.data.response
     slopes = problem.loss.slope(rows @ start, y)
     memory.aggregate[:] = slopes @ rows / len(y) + ridge * start
-    objective = Objective(
+    objective = TiltedObjective(
         tilt=np.zeros(problem.dim),
         center=np.zeros(problem.dim),
         ridge=ridge,

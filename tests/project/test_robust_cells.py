@@ -25,7 +25,7 @@ def test_points_of_reduced_polytopes_satisfy_everything(modules, seed):
     polytopes = modules["polytopes"]
     for name, build in polytopes.BODIES.items():
         whole = build(np.random.default_rng(seed))
-        body = polytopes.reduced(whole)
+        body = polytopes.reduce_dimension(whole)
         assert np.all(whole.facets @ whole.point < whole.limits), name
         assert np.all(body.facets @ body.point < body.limits), name
         assert len(body.cost) == len(whole.cost) - len(whole.equations), name

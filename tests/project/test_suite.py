@@ -154,11 +154,11 @@ TIMED = {
         "support/toy_study.py": [""],
     },
     "has a clock of its own": {
+        "support/fake_clock.py": ["FakeClock"],
         "running/test_progress.py": [
             "test_a_release_shows_nothing_of_the_records_in_a_notebook"
         ],
         "api/test_release_time.py": [
-            "FakeClock",
             "test_an_answer_comes_at_the_deadline_and_not_before",
             "late",
             "test_what_fails_or_is_late_fails_at_the_deadline_with_one_message",

@@ -79,7 +79,7 @@ from dpsample.targets.gibbs import Gibbs
 FAR = 3.0
 
 
-class VectorRow(NamedTuple):
+class CoupledStepsVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors.
 
     Tilted Gibbs fills the rows of `tilted_gibbs.ROW` from y to the mean instead.
@@ -97,7 +97,7 @@ class VectorRow(NamedTuple):
     drift: int = 3
 
 
-ROW = VectorRow()
+ROW = CoupledStepsVectorRow()
 
 
 @kernel

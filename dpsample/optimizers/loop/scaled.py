@@ -48,7 +48,7 @@ from typing import NamedTuple
 from dpsample.core.jit import kernel
 
 
-class Stage(NamedTuple):
+class ScaledStage(NamedTuple):
     """Codes of the stages."""
 
     first: int = 1
@@ -67,7 +67,7 @@ class ScaleSum(NamedTuple):
     outside: int = 5  # largest ratio of |f u| to the part of it that the domain left
 
 
-STAGE = Stage()
+STAGE = ScaledStage()
 SUM = ScaleSum()
 # The domain holds the point back if |f u| is this many times the distance it leaves.
 HELD_BACK = 1.5

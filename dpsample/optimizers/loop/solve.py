@@ -109,7 +109,7 @@ SAVED_STEPS = SAVED_TURN + 1
 
 
 @by_address
-class Objective(NamedTuple):
+class TiltedObjective(NamedTuple):
     """The quadratic part and the constants of an objective J.
 
     J(w) is the mean loss plus <tilt, w> + ridge/2 |w - center|^2.
@@ -125,7 +125,10 @@ class Objective(NamedTuple):
 
 
 def enough_steps(
-    objective: Objective, record_bound: float, start: Array, ball: Array | None = None
+    objective: TiltedObjective,
+    record_bound: float,
+    start: Array,
+    ball: Array | None = None,
 ) -> int:
     r"""Return how many steps prove J(w) - min J <= gap, in exact arithmetic.
 

@@ -100,7 +100,7 @@ EXIT_SHARE = 1.0 - 1e-13
 REJECTED = -1
 
 
-class VectorRow(NamedTuple):
+class BilliardVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors."""
 
     point: int = 0
@@ -110,7 +110,7 @@ class VectorRow(NamedTuple):
     change: int = 4  # intermediate result, mostly a change of the velocity
 
 
-ROW = VectorRow()
+ROW = BilliardVectorRow()
 
 
 class OwnCount(NamedTuple):

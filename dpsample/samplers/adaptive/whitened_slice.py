@@ -100,7 +100,7 @@ class SlicePhase(NamedTuple):
 PHASE = SlicePhase()
 
 
-class VectorRow(NamedTuple):
+class WhitenedSliceVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors, as in `line`, which reads the last two."""
 
     unused: int = 0
@@ -108,10 +108,10 @@ class VectorRow(NamedTuple):
     point: int = 2
 
 
-ROW = VectorRow()
+ROW = WhitenedSliceVectorRow()
 
 
-class MemoryPosition(NamedTuple):
+class WhitenedSliceMemory(NamedTuple):
     """Positions in a chain's memory."""
 
     age: int = 0  # sweeps since the margins were computed
@@ -119,7 +119,7 @@ class MemoryPosition(NamedTuple):
     margins: int = 2  # first of the margins, one for each record
 
 
-MEMORY = MemoryPosition()
+MEMORY = WhitenedSliceMemory()
 # A sweep that is paused while it computes the margins.
 Synchronization = record_dtype(next_record=int, loss_sum=float)
 # A sweep that is paused between two evaluations on a line.

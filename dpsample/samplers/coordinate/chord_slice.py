@@ -48,7 +48,7 @@ MAX_SHRINKS = 200
 NUM_ROUNDS = 5
 
 
-class VectorRow(NamedTuple):
+class ChordSliceVectorRow(NamedTuple):
     """Rows of the scratch vectors."""
 
     noise: int = 0
@@ -56,7 +56,7 @@ class VectorRow(NamedTuple):
     proposal: int = 2
 
 
-ROW = VectorRow()
+ROW = ChordSliceVectorRow()
 
 
 @by_address

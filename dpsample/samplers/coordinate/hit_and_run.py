@@ -37,7 +37,7 @@ from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 
-class VectorRow(NamedTuple):
+class HitAndRunVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors. `line` reads direction and point."""
 
     noise: int = 0
@@ -47,17 +47,17 @@ class VectorRow(NamedTuple):
     offset: int = 4
 
 
-ROW = VectorRow()
+ROW = HitAndRunVectorRow()
 
 
-class MemoryPosition(NamedTuple):
+class HitAndRunMemory(NamedTuple):
     """Positions in a chain's memory."""
 
     age: int = 0  # steps since the margins were computed
     margins: int = 1  # first of the margins, one for each record
 
 
-MEMORY = MemoryPosition()
+MEMORY = HitAndRunMemory()
 
 
 @by_address

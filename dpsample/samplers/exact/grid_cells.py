@@ -65,14 +65,14 @@ GridDraw = record_dtype(num_proposals=int)
 Build = record_dtype(next_cell=int)  # first one of the first cells that has no tangent
 
 
-class VectorRow(NamedTuple):
+class GridCellsVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors."""
 
     z: int = 0  # the draw in coordinates of the fit
     proposal: int = 1
 
 
-ROW = VectorRow()
+ROW = GridCellsVectorRow()
 # Smallest outward slope of a tangent on an unbounded cell, in units of the fit. The
 # mass of such a cell would be infinite without one.
 MIN_OUTWARD_SLOPE = 0.3

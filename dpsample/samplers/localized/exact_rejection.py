@@ -92,7 +92,7 @@ from dpsample.samplers.errors import WorkLimitError
 from dpsample.samplers.localized import columns, proposals
 from dpsample.samplers.localized.exact_sums import add_sums, sum_records
 from dpsample.samplers.localized.prepared import PreparedLocalized
-from dpsample.samplers.localized.region import Ellipsoid
+from dpsample.samplers.localized.region import RegionEllipsoid
 from dpsample.samplers.localized.rejection import BLOCK_NUMBERS
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
@@ -471,7 +471,7 @@ class ExactRejection:
 
 
 def _is_accurate(
-    ellipsoid: Ellipsoid, difference: Array, difference_error: float, unit: float
+    ellipsoid: RegionEllipsoid, difference: Array, difference_error: float, unit: float
 ) -> bool:
     """Return whether an ellipsoid's allowances cover rounding errors.
 

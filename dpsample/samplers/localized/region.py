@@ -113,7 +113,7 @@ class BoundingMetric:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Ellipsoid:
+class RegionEllipsoid:
     """Vectors v with ||root^T v|| <= radius."""
 
     root: Array
@@ -128,7 +128,7 @@ class Ellipsoid:
 class Region:
     """Localized set S, and the envelope's M there."""
 
-    ellipsoids: tuple[Ellipsoid, ...]
+    ellipsoids: tuple[RegionEllipsoid, ...]
     half_widths: tuple[MarginWidths, ...]  # bounds of margin moves on S
     num_rounds: int  # rounds that were used, at most `MAX_ROUNDS`
     has_slabs: bool  # whether slabs, not ellipsoids alone, give the half-widths
@@ -284,7 +284,7 @@ class _Rounds:
         self.share, self.ridge = share, ridge
         self.metrics = [first]
         self.half_widths: tuple[MarginWidths, ...] = ()
-        self.ellipsoids: list[Ellipsoid] = []
+        self.ellipsoids: list[RegionEllipsoid] = []
         self.num_rounds = 0
         self.slabs: tuple[MarginWidths, ...] = ()  # half-widths that come from slabs
         self.loss = ExcessEstimate(math.inf, math.inf, 0.0)
@@ -329,7 +329,9 @@ class _Rounds:
         return self._accept_round(self._best_ellipsoid(secant), max_share)
 
     def _accept_round(
-        self, candidate: tuple[Ellipsoid | None, MarginWidths] | None, max_share: float
+        self,
+        candidate: tuple[RegionEllipsoid | None, MarginWidths] | None,
+        max_share: float,
     ) -> bool:
         """Use a round if on average at most this share of the widths remains."""
         if candidate is None:
@@ -359,7 +361,9 @@ class _Rounds:
         )
         return True
 
-    def _best_ellipsoid(self, secant: Weights) -> tuple[Ellipsoid, MarginWidths] | None:
+    def _best_ellipsoid(
+        self, secant: Weights
+    ) -> tuple[RegionEllipsoid, MarginWidths] | None:
         """Return the ellipsoid with the smallest half-widths, and these."""
         candidates = []
         for metric in self.metrics:
@@ -375,7 +379,7 @@ class _Rounds:
             # A larger residual shows that Newton's method has not found the mode.
             if residual + shortfall <= 1.0:
                 rho = radius(len(metric.root), residual, self.share, shortfall) / scale
-                ellipsoid = Ellipsoid(root=metric.root, radius=rho)
+                ellipsoid = RegionEllipsoid(root=metric.root, radius=rho)
                 widths = MarginWidths(metric.back, rho * WIDENING)
                 candidates.append((float(sizes * widths.factor), ellipsoid, widths))
         best = min(candidates, key=lambda candidate: candidate[0], default=None)

@@ -34,7 +34,7 @@ from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs_target import GibbsTarget
 
 
-class VectorRow(NamedTuple):
+class MALAVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors."""
 
     noise: int = 0
@@ -44,7 +44,7 @@ class VectorRow(NamedTuple):
     white: int = 4
 
 
-ROW = VectorRow()
+ROW = MALAVectorRow()
 
 
 @kernel(counts_references=False)

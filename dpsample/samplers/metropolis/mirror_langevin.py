@@ -53,7 +53,7 @@ from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs_target import GibbsTarget
 
 
-class Geometry(NamedTuple):
+class MirrorGeometry(NamedTuple):
     """Codes of the mirror maps in the table above."""
 
     box: int = 0
@@ -62,13 +62,13 @@ class Geometry(NamedTuple):
     power: int = 3
 
 
-GEOMETRY = Geometry()
+GEOMETRY = MirrorGeometry()
 # Points that are closer to the boundary are treated as outside, so that squares of
 # reciprocal distances are finite.
 MIN_SLACK = 1e-140
 
 
-class VectorRow(NamedTuple):
+class MirrorLangevinVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors."""
 
     proposal: int = 0
@@ -77,13 +77,13 @@ class VectorRow(NamedTuple):
     new_dual: int = 3
 
 
-ROW = VectorRow()
+ROW = MirrorLangevinVectorRow()
 
 
 class Map(NamedTuple):
     """A mirror map. Fields that its geometry does not use hold harmless values."""
 
-    geometry: int  # code in `Geometry`
+    geometry: int  # code in `MirrorGeometry`
     weight: Array  # (dim,): w_i, or the scales s_i of the power map
     center: Array  # (dim,)
     lower: Array  # (dim,)

@@ -28,7 +28,7 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs_target import GibbsTarget
 
 
-class VectorRow(NamedTuple):
+class PreconditionedCrankNicolsonVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors."""
 
     noise: int = 0
@@ -37,7 +37,7 @@ class VectorRow(NamedTuple):
     white: int = 3  # whitened coordinates
 
 
-ROW = VectorRow()
+ROW = PreconditionedCrankNicolsonVectorRow()
 
 
 @kernel(counts_references=False)

@@ -34,7 +34,7 @@ from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs_target import GibbsTarget
 
 
-class VectorRow(NamedTuple):
+class TiltedGibbsVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors."""
 
     noise: int = 0
@@ -46,7 +46,7 @@ class VectorRow(NamedTuple):
     mean: int = 6  # mean of the proposal, and later a difference of points
 
 
-ROW = VectorRow()
+ROW = TiltedGibbsVectorRow()
 
 
 @kernel(counts_references=False)

@@ -60,7 +60,7 @@ from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 
-class VectorRow(NamedTuple):
+class AlternationVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors."""
 
     y_noise: int = 0  # standard normals of y
@@ -75,7 +75,7 @@ class VectorRow(NamedTuple):
     direction: int = 9
 
 
-ROW = VectorRow()
+ROW = AlternationVectorRow()
 # Number of proposals inside the domain, in addition to the counts of all chains.
 INSIDE = len(chain.COUNT)
 # Limits of the proposals of one step. A study gives up after the first number, because

@@ -35,7 +35,7 @@ BLOCK = 256
 CHUNK = 2_000_000
 
 
-class VectorRow(NamedTuple):
+class FixedPassesVectorRow(NamedTuple):
     """Rows of the vectors of a draw."""
 
     point: int = 0  # point of the present pass
@@ -49,7 +49,7 @@ class VectorRow(NamedTuple):
     axis: int = 8  # unit vector from the center to m
 
 
-ROW = VectorRow()
+ROW = FixedPassesVectorRow()
 # Numbers of the present pass and of the tangent at w.
 Sums = record_dtype(
     loss=float,  # sum over the records so far

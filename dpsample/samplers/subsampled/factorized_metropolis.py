@@ -44,7 +44,7 @@ from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 
-class VectorRow(NamedTuple):
+class FactorizedMetropolisVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors."""
 
     new_v: int = 0
@@ -53,7 +53,7 @@ class VectorRow(NamedTuple):
     first_move: int = 3  # first of the rows of `factorized_events.MOVE`
 
 
-ROW = VectorRow()
+ROW = FactorizedMetropolisVectorRow()
 # Number of rows, of which the last ones describe the move.
 NUM_ROWS = ROW.first_move + len(events.MOVE)
 

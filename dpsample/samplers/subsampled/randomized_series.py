@@ -67,7 +67,7 @@ ROUNDING = 1e-12
 MAX_PROPOSALS = 1_000_000
 
 
-class VectorRow(NamedTuple):
+class RandomizedSeriesVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors.
 
     The exact draws also use the last two rows of `alternation.ROW`.
@@ -81,7 +81,7 @@ class VectorRow(NamedTuple):
     z: int = 5
 
 
-ROW = VectorRow()
+ROW = RandomizedSeriesVectorRow()
 # Number of proposals of inner draws, in addition to the counts of all chains.
 INNER = len(chain.COUNT)
 

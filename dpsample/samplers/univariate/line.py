@@ -67,14 +67,14 @@ PausedDraw = record_dtype(
 ON_LINE = 1
 
 
-class VectorRow(NamedTuple):
+class LineVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors. Row 0 belongs to the sampler."""
 
     direction: int = 1  # e
     moved_point: int = 2  # a point of the line
 
 
-ROW = VectorRow()
+ROW = LineVectorRow()
 
 
 @kernel(counts_references=False)
