@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 
@@ -50,6 +51,13 @@ LONG_EXAMPLES = (
     "diagnostics/mixing.py",
     "diagnostics/moments.py",
 )
+# Examples that need a library, which may be missing.
+EXAMPLE_LIBRARIES = {
+    "interop/bridge.py": "jax",
+    "interop/jax_functions.py": "jax",
+    "interop/pymc_models.py": "pymc",
+    "interop/stan_models.py": "bridgestan",
+}
 
 
 def pytest_configure(config):
@@ -124,6 +132,9 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.nodeid.split("::")[0].endswith(LONG_EXAMPLES):
             item.add_marker(pytest.mark.slow)
+        for file, library in EXAMPLE_LIBRARIES.items():
+            if item.nodeid.split("::")[0].endswith(file) and not find_spec(library):
+                item.add_marker(pytest.mark.skip(f"{library} is not installed"))
     items.sort(key=lambda item: not item.nodeid.split("::")[0].endswith(FIRST))
     if SEED and RECORD:
         wanted = set(Path(RECORD).read_text().splitlines())

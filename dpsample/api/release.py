@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -121,7 +121,7 @@ def release(
     *,
     p: float = 2.0,
     risk: Risk = "population",
-    calibration: Calibration = "exact",
+    calibration: Calibration | Literal["auto"] = "exact",
     sampler_share: float = 0.1,
     strong_convexity: float = 0.0,
     confidence: float | None = None,
@@ -150,9 +150,11 @@ def release(
         Exponent, in [1, inf], of the norm of sensitivity and regularizer.
     risk : {"population", "empirical"}
         Risk whose bound is minimized.
-    calibration : {"exact", "closed_form", "paper"}
-        Inversion of the Gaussian privacy curve. "paper" reproduces the constants of the
-        paper and is never releasable.
+    calibration : {"exact", "closed_form", "paper", "range", "auto"}
+        Inversion of the Gaussian privacy curve, or with "range" the largest k that the
+        range of one record's loss allows, which is better in few dimensions. "auto"
+        chooses between "exact" and "range" by public facts. "paper" reproduces the
+        constants of the paper and is never releasable. See `calibrate`.
     sampler_share : float
         Share of delta, in (0, 1), for the error of the sampler.
     strong_convexity : float
@@ -219,9 +221,10 @@ def release(
     **Guarantee.** If the declared bounds hold for every possible record, theta is
     (epsilon, delta)-differentially private under the relation. The exact mechanism is
     (epsilon, delta_0)-DP by the Gaussian comparison theorem (arXiv:2207.08347, Theorem
-    2). On every data set the draw is within total variation gamma of it, which adds
-    (1 + e^epsilon) gamma to delta_0. The running time depends on the records, so do not
-    publish it, except with ``constant_time``, which takes many times as long.
+    2), or by the range of log-likelihood ratios. On every data set the draw is within
+    total variation gamma of it, which adds (1 + e^epsilon) gamma to delta_0. The
+    running time depends on the records, so do not publish it, except with
+    ``constant_time``, which takes many times as long.
 
     Examples
     --------

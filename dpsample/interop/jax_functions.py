@@ -198,6 +198,7 @@ class _Callback:
         data = UserData(None)
         functions = DensityFunctions(
             value=UserFunction("function", log_density, data, identity=self.identity),
+            dim=self.size,
             gradient=UserFunction(
                 "function", value_and_gradient, data, identity=self.identity
             ),
@@ -219,9 +220,12 @@ def _doubles(address: int, count: int) -> Array:
 
 
 def _describe(error: Exception) -> str:
-    """Return the first line of an error, with its type."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"
+    """Return the type of an error, and the line of its text that says most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # JAX puts the traceback of a callback into the text. The error is its last line.
+    has_traceback = any("Traceback" in line for line in lines)
+    text = "".join(lines[-1:] if has_traceback else lines[:1])
+    return f"{type(error).__name__}: {text}"
 
 
 def _read_shapes(

@@ -13,13 +13,13 @@ import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
+from dpsample.core.c_functions import c_function, one_thread_at_a_time
 from dpsample.core.user_functions import UserData, UserFunction
 from dpsample.domains import WholeSpace
 from dpsample.interop.bridge import Bridge, load_library
@@ -32,12 +32,6 @@ if TYPE_CHECKING:
 # int f(model, propto, jacobian, theta, addresses of results..., error message). It
 # returns 0, or another number after an exception.
 FLAGS = (ctypes.c_int, ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool)
-VALUE = ctypes.CFUNCTYPE(*FLAGS, *[ctypes.c_void_p] * 3)
-VALUE_AND_GRADIENT = ctypes.CFUNCTYPE(*FLAGS, *[ctypes.c_void_p] * 4)
-# int f(mutex), of the system's threads.
-LOCK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-# A mutex of any system has at most this number of 8-byte words.
-MUTEX_WORDS = 16
 # The base of a name and its indices, as in "slopes.1.2".
 INDEXED = re.compile(r"(.*?)((?:\.\d+)*)")
 
@@ -93,6 +87,7 @@ def from_bridgestan(model: StanModel) -> Bridge:
     data, identity = UserData(None), _identity(model)
     functions = DensityFunctions(
         value=UserFunction("model", log_density, data, identity=identity),
+        dim=dim,
         gradient=UserFunction("model", value_and_gradient, data, identity=identity),
         has_both=True,
         sign=-1.0,
@@ -119,44 +114,14 @@ def _try_at_zero(model: Any, dim: int) -> None:
         check.fail("model", condition, reason)
 
 
-class _Mutex(NamedTuple):
-    """A mutex of the system: two C functions, and the memory that they use."""
-
-    lock: Any
-    unlock: Any
-    memory: Array
-
-
-def _new_mutex() -> _Mutex:
-    """Return a mutex, or fail where the system has none of this kind."""
-    memory = np.zeros(MUTEX_WORDS)
-    system = ctypes.CDLL(None)
-    if not hasattr(system, "pthread_mutex_init"):
-        remedy = 'Compile it with make_args=["STAN_THREADS=true"].'
-        condition = "one that several threads may evaluate, on this system"
-        check.fail("model", condition, "one without STAN_THREADS", remedy)
-    system.pthread_mutex_init(ctypes.c_void_p(memory.ctypes.data), None)
-    lock, unlock = (
-        LOCK(address_of(system, name))
-        for name in ("pthread_mutex_lock", "pthread_mutex_unlock")
-    )
-    return _Mutex(lock, unlock, memory)
-
-
-def address_of(library: Any, name: str) -> int:
-    """Return the address of a C function of a shared library."""
-    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-    assert address is not None
-    return address
-
-
 def _functions(model: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return functions that Numba compiles: the value, and both with the gradient.
 
     They keep the model in memory, whose address they contain.
     """
-    value_of = VALUE(address_of(model.stanlib, "bs_log_density"))
-    both_of = VALUE_AND_GRADIENT(address_of(model.stanlib, "bs_log_density_gradient"))
+    library, address = model.stanlib, ctypes.c_void_p
+    value_of = c_function(library, "bs_log_density", *FLAGS, *[address] * 3)
+    both_of = c_function(library, "bs_log_density_gradient", *FLAGS, *[address] * 4)
     handle = int(model.model)
 
     def evaluate_value(theta: Array) -> Any:
@@ -171,27 +136,13 @@ def _functions(model: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
         code = both_of(handle, False, True, point, result, slope, 0)
         return (out[0] if code == 0 else -np.inf), gradient
 
-    value_fn, both_fn, mutex = evaluate_value, evaluate_both, None
+    functions: list[Callable[[Array], Any]] = [evaluate_value, evaluate_both]
     if "STAN_THREADS=true" not in model.model_info().replace(" ", ""):
-        mutex = _new_mutex()
-        value_fn, both_fn = (_with_lock(f, mutex) for f in (value_fn, both_fn))
-    for function in (value_fn, both_fn):
-        vars(function)["keeps_alive"] = model, mutex
-    return value_fn, both_fn
-
-
-def _with_lock(function: Callable[..., Any], mutex: _Mutex) -> Callable[..., Any]:
-    """Return a function that one thread calls at a time."""
-    compiled = kernel(function, cached=False)
-    lock, unlock, address = mutex.lock, mutex.unlock, int(mutex.memory.ctypes.data)
-
-    def call(theta: Array) -> Any:
-        lock(address)
-        result = compiled(theta)
-        unlock(address)
-        return result
-
-    return call
+        remedy = 'Compile it with make_args=["STAN_THREADS=true"].'
+        functions = one_thread_at_a_time("model", functions, remedy)
+    for function in functions:
+        vars(function)["model"] = model
+    return functions[0], functions[1]
 
 
 def _identity(model: Any) -> str:

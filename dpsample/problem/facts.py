@@ -134,7 +134,7 @@ class PublicFacts:
         at most twice `margin_bound`, without the offset.
         """
         dual = norms.dual(self.row_norm)
-        diameter = 2.0 * self._radius
+        diameter = 2.0 * self._dual_radius
         if not self.is_matrix:
             diameter = min(diameter, self.domain.diameter(dual, self.dim))
         return float(self.full_row_bound * diameter)
@@ -181,6 +181,13 @@ class PublicFacts:
                 check.fail("domain", "bounded for a finite range", self.domain, remedy)
             self._fail_unbounded()
         return 2.0 * single if relation == "replace_one" else single
+
+    def loss_range_or_inf(self, relation: str = "replace_one") -> float:
+        """Return `loss_range`, or infinity if there is no such bound."""
+        check.one_of(RELATIONS, relation=relation)
+        return (
+            self.loss_range(relation) if math.isfinite(self._single_range) else math.inf
+        )
 
     @cached_property
     def _single_range(self) -> float:

@@ -8,8 +8,9 @@ until the balls of the two sides of an inequality do not overlap:
     python ball_checker.py answer.json
 
 For a draw it proves that the sensitivity follows from the listed facts, gdp from the
-sensitivity, and delta from gdp (Balle and Wang 2018, equation (6)), and that the error
-gamma of the sampler fits into the rest of delta. For an event it proves that delta at
+sensitivity, and delta from gdp (Balle and Wang 2018, equation (6)), or delta from the
+range of one record's loss. It also proves that the error gamma of the sampler fits into
+the rest of delta. For an event it proves that delta at
 the stated epsilon is at most the stated one. For noise on a query and for noisy steps
 on all records it also proves that the listed noise has the event. `list_unchecked`
 names the statements that it does not prove.
@@ -627,6 +628,114 @@ def _lipschitz(facts: Json, p: object) -> Ball:
     return _slope_bound(facts) * _row_bound(facts) * ratio
 
 
+# Range of one record's loss, for draws that are calibrated by it. Rows may exceed their
+# bound by a rounding error of 1e-12.
+ROW_SLACK = 2e-12
+
+
+def _positive(x: Ball) -> Ball:
+    """Return max(0, x)."""
+    return x.max(arb(0))
+
+
+def _loss_value(loss: Json, u: Ball, y: Ball) -> Ball:
+    """Return phi(u, y) of a loss with a table here, convex in u."""
+    z, e = y * u, abs(u - y)
+    match loss["name"]:
+        case "linear":
+            return -z
+        case "hinge":
+            return _positive(1 - z)
+        case "logistic":
+            return _softplus(-z)
+        case "capped_logistic":
+            # The tangent at the log odds of the cap continues the logistic loss.
+            cap = arb(loss["cap"])
+            odds = (cap / (1 - cap)).log()
+            return _softplus((-z).min(odds)) + cap * _positive(-z - odds)
+        case "calibrated_logistic":
+            return (-_positive(z)).exp() / 2 + _positive(-z) / 2
+        case "smoothed_hinge":
+            # A Huber function of the gap.
+            width = arb(loss["width"])
+            return _huber(_positive(1 - z), width) / width
+        case "absolute":
+            return e
+        case "quantile":
+            level = arb(loss["level"])
+            return (level * (y - u)).max((level - 1) * (y - u))
+        case "huber":
+            return _huber(e, arb(loss["width"]))
+        case "squared":
+            return e**2 / 2
+        case "power_four":
+            return e**4
+    _fail(f"this checker has no range of the {loss['name']} loss")
+
+
+def _softplus(x: Ball) -> Ball:
+    return _positive(x) + (1 + (-abs(x)).exp()).log()
+
+
+def _huber(size: Ball, width: Ball) -> Ball:
+    """Return the integral of min(t, width) over t from 0 to ``size`` >= 0."""
+    low = size.min(width)
+    return low**2 / 2 + width * (size - low)
+
+
+def _largest_oscillation(facts: Json) -> Ball:
+    """Return the largest sup f - inf f on the domain of one record's loss f.
+
+    The loss is convex in the margin, and the margins of a record fill an interval of
+    length at most W inside [-U, U]. The largest oscillation is at an interval of length
+    W at one of the ends, with one of the largest responses.
+    """
+    loss, response = facts["loss"], facts["response_bound"]
+    name, rows = loss["name"], _row_bound(facts) * (1 + arb(ROW_SLACK))
+    radius = _domain_norm(facts)
+    offset = _bound(facts["offset_bound"], "offset_bound") * (1 + arb(ROW_SLACK))
+    reach = rows * radius + offset
+    width = rows * _domain_diameter(facts).min(2 * radius)
+    is_label = name in (
+        *("logistic", "capped_logistic", "calibrated_logistic"),
+        *("hinge", "smoothed_hinge"),
+    )
+    if name in ("squared", "power_four"):
+        _require(response not in (None, "inf"), "the responses have no bound")
+    is_free = name in ("absolute", "quantile", "huber") and response in (None, "inf")
+    is_free = is_free or name == "custom"
+    if is_free:  # the slope's bound is all that is known
+        return _slope_bound(facts) * (1 + arb(ROW_SLACK)) * width
+    has_default = is_label or (name == "linear" and response is None)
+    largest = arb(1) if has_default else _bound(response, "response_bound")
+    worst = arb(0)
+    for y in (largest, -largest):
+        for low in (-reach, reach - width):
+            high = low + width
+            ends = [_loss_value(loss, low, y), _loss_value(loss, high, y)]
+            # Each loss is monotone, or least at u = y.
+            nearest = y.max(low).min(high)
+            minimum = ends[0].min(ends[1]).min(_loss_value(loss, nearest, y))
+            worst = worst.max(ends[0].max(ends[1]) - minimum)
+    return worst
+
+
+def _domain_diameter(facts: Json) -> Ball:
+    """Return the largest distance in the domain, in the dual of the rows' norm."""
+    domain, dim = facts["domain"], facts["dim"]
+    inverse = 1 - _exponent(facts["row_norm"])
+    if domain["name"] == "ball":
+        spread = _conversion(dim, _exponent(domain["p"]), inverse)
+        return 2 * _bound(domain["radius"], "radius") * spread
+    if domain["name"] == "box":
+        pairs = _box_ends(domain, dim)
+        sides = [arb(high) - arb(low) for low, high in pairs]
+        return _norm(sides, inverse) * _conversion(dim // len(pairs), arb(0), inverse)
+    if domain["name"] == "simplex":  # the distance of two vertices
+        return _power(arb(2), inverse)
+    return 2 * _domain_norm(facts)
+
+
 def _is_plain(value: object) -> bool:
     """Return whether a value is a number, None or infinity, or a list of these."""
     if isinstance(value, list):
@@ -808,7 +917,8 @@ def _check_sampler(c: Json) -> tuple[Json, Json]:
 def _check_draw_form(c: Json, kind: Json) -> None:
     """Check the options of a draw's certificate, its theorems and its assumptions."""
     _require(c["risk"] in ("population", "empirical"), "the risk is unknown")
-    _require(c["calibration"] in ("exact", "closed_form", "paper"), "calibration")
+    calibrations = ("exact", "closed_form", "paper", "range")
+    _require(c["calibration"] in calibrations, "calibration")
     share, ridge = c["sampler_share"], c["strong_convexity"]
     _float(share, "sampler_share", zero=True)
     _float(ridge, "strong_convexity", zero=True)
@@ -819,9 +929,14 @@ def _check_draw_form(c: Json, kind: Json) -> None:
     choice = f"CHOICE.{number}" + ".PAPER" * (c["calibration"] == "paper")
     curve = f"CURVE.{c['calibration'].upper()}"
     sampler_error = ["NEAR"] if share > 0.0 else []
+    first, risks = ["COMPARISON", curve, choice], _risk_theorems(c)
+    if c["calibration"] == "range":
+        _require(ridge == 0.0 and c["confidence"] is None, "a ridge or a confidence")
+        first = ["RANGE", "RANGE.CURVE", "CHOICE.RANGE"]
+        is_population = c["risk"] == "population"
+        risks = [["RISK.MEAN", *(["RISK.RANGE"] if is_population else [])]]
     theorems = [
-        ["COMPARISON", curve, choice, *risk, *sampler_error, *kind.get("theorems", [])]
-        for risk in _risk_theorems(c)
+        [*first, *risk, *sampler_error, *kind.get("theorems", [])] for risk in risks
     ]
     limit = c["max_work"]
     _require(limit is None or _float(limit, "max_work") >= 1.0, "max_work < 1")
@@ -859,6 +974,7 @@ def _prove_draw(c: Json) -> Lines:
     else:
         _require(facts["domain"]["name"] != "whole_space", "the domain is unbounded")
     n, shift = facts["num_records"], SHIFTS[relation]
+    parameter = "k*Omega/n" if c["calibration"] == "range" else "gdp"
     # A ridge is part of each record's loss, so a record that is set to zero takes its
     # share of the curvature along.
     loses_curvature = ridge > 0.0 and relation == "zero_out"
@@ -876,8 +992,12 @@ def _prove_draw(c: Json) -> Lines:
         return distance, arb(numbers["gdp"])
 
     def curve() -> tuple[Ball, Ball]:
-        delta_at_gdp = _gaussian_delta(proved, arb(numbers["gdp"]))
-        return delta_at_gdp, arb(numbers["delta_exact"])
+        delta_0 = arb(numbers["delta_exact"])
+        if c["calibration"] == "range":
+            # One record changes n F by its loss, or by two losses if it is replaced.
+            change = shift * _largest_oscillation(facts)
+            return _range_delta(arb(numbers["k"]) * change / n, proved), delta_0
+        return _gaussian_delta(proved, arb(numbers["gdp"])), delta_0
 
     def spent() -> tuple[Ball, Ball]:
         total = arb(numbers["delta_exact"]) + (1 + arb(proved).exp()) * arb(gamma)
@@ -885,7 +1005,7 @@ def _prove_draw(c: Json) -> Lines:
 
     return [
         _prove_at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance),
-        _prove_at_most("delta(epsilon;gdp)<=delta_0", curve),
+        _prove_at_most(f"delta(epsilon;{parameter})<=delta_0", curve),
         _prove_at_most("delta_0+(1+e^epsilon)*gamma<=delta", spent),
         *(_prove_constant_time(c, parameters, gamma) if kind.get("timed") else []),
     ]
@@ -1120,10 +1240,13 @@ def _bounded_range_delta(length: float, epsilon: float) -> Ball:
 
     Dong, Durfee and Rogers (2020).
     """
-    if epsilon >= length:
-        return arb(0)
-    missing = 1 - ((arb(epsilon) - arb(length)) / 2).exp()
-    return missing**2 / (1 - (-arb(length)).exp())
+    return _range_delta(arb(length), epsilon) if length > epsilon else arb(0)
+
+
+def _range_delta(length: Ball, epsilon: float) -> Ball:
+    """Return the same of a ball of lengths. It is 0 up to epsilon."""
+    missing = _positive(1 - ((arb(epsilon) - length) / 2).exp())
+    return missing**2 / (1 - (-length).exp())
 
 
 def _concentrated_delta(rho: float, epsilon: float) -> Ball:

@@ -51,6 +51,7 @@ from dpsample.privacy.certificates.verification_report import (
     Check,
     VerificationReport,
 )
+from dpsample.privacy.curves.bounded_range import bounded_range_delta
 from dpsample.privacy.curves.gaussian import gaussian_delta
 
 # Relative tolerance of recomputed numbers. Platforms differ in the last digits of
@@ -202,11 +203,14 @@ def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Ch
     # or 1 - 1/n if the regularizer is a part of the records' losses, so that a zeroed
     # record loses its part.
     distance *= math.sqrt(c.k / (c.mu * c.curvature_kept))
-    curve = gaussian_delta(c.epsilon_proved, c.gdp)
-    checks = [
-        check_at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance, c.gdp),
-        check_at_most("delta(epsilon;gdp)<=delta_0", curve, c.delta_exact),
-    ]
+    checks = [check_at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance, c.gdp)]
+    if c.calibration == "range":
+        curve = bounded_range_delta(c.epsilon_proved, c.range * (1.0 + ROUNDING))
+        name = "delta(epsilon;k*Omega/n)<=delta_0"
+    else:
+        curve = gaussian_delta(c.epsilon_proved, c.gdp)
+        name = "delta(epsilon;gdp)<=delta_0"
+    checks.append(check_at_most(name, curve, c.delta_exact))
     if c.gamma > 0.0:
         # The sampler's part of delta may be far smaller than delta_0, and a sum of both
         # would lose its digits. The difference delta - delta_0 is exact if the

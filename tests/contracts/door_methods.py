@@ -97,6 +97,7 @@ METHODS = {
     "lipschitz_or_inf": {"p": 2.0},
     "load": {"path": "fit.json"},
     "loss_range": {},
+    "loss_range_or_inf": {},
     "log_density": THETA,
     "margin": {"features": O.ROWS},
     "margins": THETA,

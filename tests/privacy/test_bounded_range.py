@@ -164,8 +164,8 @@ def test_groups_near_events_blocks_and_choices():
     p, q = two_point(1.5, 0.75)
     stated = group_delta(event, epsilon=0.2, size=3, relation=RELATION)
     assert 0.9 * stated < divergence(p, q, 0.2) <= stated
-    near = NearEvent(event, 1e-9)
-    actual = delta_of(near, epsilon=0.5, relation=RELATION)
+    approximate = NearEvent(event, 1e-9)
+    actual = delta_of(approximate, epsilon=0.5, relation=RELATION)
     assert actual == pytest.approx((1.0 + math.exp(0.5)) * 1e-9, rel=1e-6)
     blocks = ParallelEvent((event, BoundedRangeEvent(0.7)))
     assert delta_of(blocks, epsilon=0.1, relation=RELATION) == bounded_range_delta(
@@ -182,13 +182,13 @@ def test_groups_near_events_blocks_and_choices():
 
 def test_certificates_of_the_event_pass_both_checkers():
     for delta, eta in ((0.0, 1.0), (1e-3, range_from_budget(1.0, 1e-3))):
-        made = EventCertificate.of(
+        certificate = EventCertificate.of(
             mechanism="my choice",
             budget=Budget(epsilon=1.0, delta=delta),
             event=BoundedRangeEvent(eta),
         )
-        assert dps.verify(made) and dps.verify(made, checker="ball")
-        assert EventCertificate.from_json(made.to_json()) == made
+        assert dps.verify(certificate) and dps.verify(certificate, checker="ball")
+        assert EventCertificate.from_json(certificate.to_json()) == certificate
     with pytest.raises(ValueError, match="event must be such that epsilon <="):
         EventCertificate.of(
             mechanism="my choice",

@@ -261,7 +261,8 @@ def _scale(event: Event, size: int) -> Event | None:
         if isinstance(event, ParallelEvent) and not (
             # A group may spread over blocks. k_1 + k_2 + ... = k changes of single
             # blocks are covered by k changes of the worst one if all are of one kind.
-            len(kinds) == 1 and issubclass(*kinds, linear | ConcentratedEvent)
+            len(kinds) == 1
+            and all(issubclass(kind, linear | ConcentratedEvent) for kind in kinds)
         ):
             return None
         parts = [_scale(item, size) for item in event.events]

@@ -14,6 +14,27 @@ so the budget fixes a = mu/k = (G_Delta/(n gdp))^2. Replacing one record changes
 f(.; s) - f(.; s'), whose Lipschitz constant is at most 2G, not G (erratum GLLST-E1).
 Setting one record's loss to zero changes it by f(.; s), so G_Delta = G.
 
+**Privacy by range** (calibration "range"). Let K be compact, E_D proportional to
+e^{-k (F_D + mu r)} on K, F_D = (1/n) sum f(.; s_i) with a public n, r public and
+mu >= 0. Omega is the largest oscillation (supremum less infimum on K) of the change
+f(.; s) - f(.; s') of n F between neighbors (`PublicFacts.loss_range`).
+
+*Theorem.* log dE_D/dE_D' stays in an interval of length eta = k Omega/n that contains
+0. *Proof.* The log ratio is -(k/n) (f(.; s) - f(.; s')) plus a constant, as mu r is
+common. So its oscillation is at most eta. Both distributions have mass 1, so that it is
+<= 0 somewhere and >= 0 somewhere. QED
+
+Hence the draw is eta-DP, and has the smaller delta of `curves.bounded_range` at each
+epsilon. Rounding to a public grid keeps the range, because a cell's ratio of masses is
+a mean of ratios. The largest k whose curve is delta at epsilon is n eta/Omega with
+`range_from_budget`, whatever mu is. The log ratio of draws from neighbors does not
+depend on mu, so k mu = `FLATNESS` dim/Theta only makes the density strongly convex,
+and the excess risk is at most (1 + `FLATNESS`) dim/k.
+
+**Which one** (calibration "auto"). Public facts decide: range if its k is at least
+`RANGE_SHARE` of the Gaussian one. It is so in few dimensions, because the Gaussian k
+grows like the root of the dimension, and the other one does not depend on it.
+
 **Utility.** The excess risk is at most mu Theta + C/k, with C as in `terms`. Theorems 3
 and 4 minimize it along mu = a k. This gives k = sqrt(C/(a Theta)), so k mu = C/Theta.
 Theorems 5 and 6 have mu = lambda fixed and no Theta. The largest private k = lambda/a
@@ -21,9 +42,10 @@ is best there.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Literal
 
 from dpsample.core import check
 from dpsample.privacy.budget import Budget
@@ -37,6 +59,7 @@ from dpsample.privacy.certificates.terms import (
     Risk,
     RiskModel,
 )
+from dpsample.privacy.curves.bounded_range import range_from_budget
 from dpsample.privacy.curves.gaussian import (
     closed_form_gdp,
     gaussian_epsilon,
@@ -56,6 +79,12 @@ INVERSIONS = {
 # Sensitivities are raised by this relative amount. It exceeds the rounding errors of
 # the powers, sums and special functions in them, so that no stated number is too small.
 MARGIN = 1e-12
+# k mu Theta / dim of range calibration. The risk bound is larger by this share, and a
+# smaller value makes the density flatter, whose draws take longer.
+FLATNESS = 0.25
+# "auto" takes the range if its k is at least this share of the Gaussian calibration's,
+# because its mu is smaller.
+RANGE_SHARE = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +163,7 @@ def calibrate(
     *,
     p: float = 2.0,
     risk: Risk = "population",
-    calibration: Calibration = "exact",
+    calibration: Calibration | Literal["auto"] = "exact",
     sampler_share: float = 0.0,
     strong_convexity: float = 0.0,
     confidence: float | None = None,
@@ -157,11 +186,14 @@ def calibrate(
         The one with the smallest ``risk_bound`` is best.
     risk : {"population", "empirical"}
         Excess risk that the bound is for.
-    calibration : {"exact", "closed_form", "paper"}
-        How gdp follows from the budget. "exact" inverts the Gaussian curve,
+    calibration : {"exact", "closed_form", "paper", "range", "auto"}
+        How k and mu follow from the budget. "exact" inverts the Gaussian curve,
         "closed_form" is a smaller gdp in closed form, and "paper" reproduces the
         published k and mu. Its certificate states the epsilon that holds for them, and
-        is never releasable.
+        is never releasable. "range" takes the largest k for which the range of one
+        record's loss (`PublicFacts.loss_range`) proves the budget. It needs a bounded
+        domain, no ``strong_convexity`` and no ``confidence``. "auto" is "range" or
+        "exact" by a rule that reads public facts only, and the mechanism names which.
     sampler_share : float
         Part of delta, in [0, 1), for an approximate sampler. delta_exact = (1 - share)
         delta and gamma = share delta/(1 + e^epsilon).
@@ -206,6 +238,18 @@ def calibrate(
     >>> print(f"{mech.k:.1f} {mech.mu:.5f} {mech.risk_bound:.4f}")
     1497.0 0.02672 0.0267
     """
+    if calibration == "auto":
+        make = partial(
+            calibrate,
+            problem,
+            budget,
+            p=p,
+            risk=risk,
+            sampler_share=sampler_share,
+            strong_convexity=strong_convexity,
+            confidence=confidence,
+        )
+        return _better(make(calibration="exact"), partial(make, calibration="range"))
     inputs = CalibrationInputs(
         facts=problem.facts if isinstance(problem, Problem) else problem,
         budget=budget,
@@ -218,10 +262,66 @@ def calibrate(
     )
     regularizer = _regularizer(inputs)
     range_bound = _range(inputs, regularizer)
-    numbers = _numbers(inputs, range_bound)
+    derive = _numbers_by_range if calibration == "range" else _numbers
+    numbers = derive(inputs, range_bound)
     return ExponentialMechanism(
         **vars(inputs), **numbers, regularizer=regularizer, range_bound=range_bound
     )
+
+
+def _better(
+    exact: ExponentialMechanism, by_range: Callable[[], ExponentialMechanism]
+) -> ExponentialMechanism:
+    """Return the mechanism that "auto" stands for, which public facts decide."""
+    is_possible = exact.confidence is None and not exact.has_ridge
+    if not is_possible or math.isinf(exact.facts.loss_range_or_inf()):
+        return exact
+    ranged = by_range()
+    return ranged if ranged.k >= RANGE_SHARE * exact.k else exact
+
+
+def _numbers_by_range(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
+    """Derive every number of the mechanism from the range of one record's loss."""
+    facts, budget = inputs.facts, inputs.budget
+    num_records, dim = facts.num_records, facts.domain.affine_dim(facts.dim)
+    diff = facts.diff_lipschitz(inputs.p, budget.relation)
+    omega = facts.loss_range(budget.relation)
+    delta_exact = _delta_exact(inputs)
+    check.normal(loss_range=omega, remedy=BEYOND_FLOATS)
+    k = num_records * range_from_budget(budget.epsilon, delta_exact) / omega
+    k *= 1.0 - MARGIN
+    mu = FLATNESS * dim / (k * range_bound)
+    check.normal(k=k, mu=mu, remedy=BEYOND_FLOATS)
+    gdp = diff / num_records * math.sqrt(k / mu) * (1.0 + MARGIN)
+    risk_bound = dim / k + mu * range_bound
+    proofs: tuple[str, ...] = ("RISK.MEAN",)
+    if inputs.risk == "population":
+        single = facts.loss_range("zero_out")
+        swap = 2.0 * k * single / num_records
+        risk_bound += math.tanh(0.25 * swap) * single
+        proofs += ("RISK.RANGE",)
+    return {
+        "lipschitz": facts.lipschitz(inputs.p),
+        "diff_lipschitz": diff,
+        "k": k,
+        "mu": mu,
+        "gdp": gdp,
+        "delta_exact": delta_exact,
+        "gamma": _gamma(budget.delta - delta_exact, budget.epsilon),
+        "epsilon_proved": budget.epsilon,
+        "risk_bound": risk_bound,
+        "theorems": ("RANGE", "RANGE.CURVE", "CHOICE.RANGE", *proofs)
+        + (("NEAR",) if inputs.sampler_share else ()),
+    }
+
+
+def _delta_exact(inputs: CalibrationInputs) -> float:
+    """Return the part of delta that an exact draw spends."""
+    delta = inputs.budget.delta
+    delta_exact = delta - inputs.sampler_share * delta
+    remedy = "Spend a larger delta or a smaller sampler_share."
+    check.normal(delta_exact=delta_exact, remedy=remedy)
+    return delta_exact
 
 
 def _regularizer(inputs: CalibrationInputs) -> Regularizer:
@@ -260,9 +360,7 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
     diff = facts.diff_lipschitz(inputs.p, budget.relation)
     swap = facts.diff_lipschitz(inputs.p, "replace_one")
     curvature_share = inputs.curvature_kept
-    delta_exact = budget.delta - inputs.sampler_share * budget.delta
-    remedy = "Spend a larger delta or a smaller sampler_share."
-    check.normal(delta_exact=delta_exact, remedy=remedy)
+    delta_exact = _delta_exact(inputs)
     check.normal(lipschitz=lipschitz, remedy=BEYOND_FLOATS)
     target_gdp = INVERSIONS[inputs.calibration](budget.epsilon, delta_exact)
     is_published = inputs.calibration == "paper"

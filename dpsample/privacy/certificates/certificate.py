@@ -8,7 +8,12 @@ from typing import Any, ClassVar
 
 from dpsample.core import check
 from dpsample.privacy.accounting.attack_risk import AttackRisk
-from dpsample.privacy.accounting.events import Event, GaussianEvent, NearEvent
+from dpsample.privacy.accounting.events import (
+    BoundedRangeEvent,
+    Event,
+    GaussianEvent,
+    NearEvent,
+)
 from dpsample.privacy.certificates.former_calls import read_mechanism
 from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.privacy.certificates.page import Published
@@ -173,7 +178,9 @@ class Certificate(Published, MechanismTerms):
     def event(self) -> Event:
         """Privacy event of one draw, for ledgers and accountants."""
         # The draw is within gamma of an exact one in total variation.
-        exact = GaussianEvent(self.gdp)
+        exact: Event = GaussianEvent(self.gdp)
+        if self.calibration == "range":
+            exact = BoundedRangeEvent(self.range)
         return NearEvent(exact, self.gamma) if self.gamma > 0.0 else exact
 
     @property
@@ -205,12 +212,17 @@ class Certificate(Published, MechanismTerms):
             sampler = str(self.sampler)
         limit = "" if self.max_work is None else f"; max_work = {self.max_work:g}"
         sensitivity = f"G = {self.lipschitz:.6g}, G_Delta = {self.diff_lipschitz:.6g}"
+        privacy = f"gdp = {self.gdp:.6g}, delta_0 = {self.delta_exact:.6g}"
+        if self.calibration == "range":
+            omega = facts.loss_range(self.budget.relation)
+            sensitivity = f"Omega = {omega:.6g} (range of a change of the losses)"
+            privacy = f"range = {self.range:.6g}, delta_0 = {self.delta_exact:.6g}"
         described = self.regularizer.describe(facts.domain, facts.dim)
         return [
             ("guarantee", self.statement),
             ("releasable", self._may_be_released(obstacles)),
             ("density", f"exp(-k (F + mu r)), k = {self.k:.6g}, mu = {self.mu:.6g}"),
-            ("privacy", f"gdp = {self.gdp:.6g}, delta_0 = {self.delta_exact:.6g}"),
+            ("privacy", privacy),
             ("sampler", f"{sampler}; total variation <= {self.gamma:.6g}{limit}"),
             ("risk bound", self.risk_statement),
             ("attacks", str(self.attack_risk)),

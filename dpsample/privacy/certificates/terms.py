@@ -20,6 +20,11 @@ bound is C/k, and Theta may be infinite.
   E e^{uV} <= (1 - u)^{-dim}: V has the Chernoff bound of a Gamma(dim) variable. With
   probability 1 - beta, V <= min V + q, where q > dim solves
   q - dim - dim log(q/dim) = log(1/beta): C = q.
+* **Generalization by range** (`dpsample.privacy.calibration.exponential_mechanism`):
+  draws that differ by a replaced record have a total variation of at most tanh(eta/4),
+  eta = 2 k Omega_1/n, because their log ratio has the range eta. Omega_1 is the range
+  of one record's loss. So the expected population risk exceeds the empirical one by at
+  most tanh(eta/4) Omega_1.
 * **One draw, Lipschitz** (Lemma 5 of that paper): a G-Lipschitz function of the draw
   exceeds its mean by G sqrt(2 log(1/beta)/(k mu)) with probability at most beta: add
   B(G) = G sqrt(2 log(1/beta)/a) to C.
@@ -35,7 +40,7 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.regularizers import Regularizer
 
 Risk = Literal["population", "empirical"]
-Calibration = Literal["exact", "closed_form", "paper"]
+Calibration = Literal["exact", "closed_form", "paper", "range"]
 BEYOND_FLOATS = "The budget or a declared bound is beyond floating point."
 SPEND_MORE = "Spend a larger delta, a larger sampler_share or a smaller epsilon."
 
@@ -159,7 +164,8 @@ class CalibrationInputs:
         check_not_pure(self.budget, "the exponential mechanism of Gaussian privacy")
         check.at_least(1.0, p=self.p)
         check.one_of(("population", "empirical"), risk=self.risk)
-        check.one_of(("exact", "closed_form", "paper"), calibration=self.calibration)
+        calibrations = ("exact", "closed_form", "paper", "range")
+        check.one_of(calibrations, calibration=self.calibration)
         check.non_negative(sampler_share=self.sampler_share)
         if self.sampler_share >= 1.0:
             remedy = "It is the part of delta for the error of the sampler."
@@ -190,6 +196,15 @@ class CalibrationInputs:
             remedy = "The published constants have no such variant. Use 'exact'."
             condition = "None with calibration='paper'"
             check.fail("confidence", condition, self.confidence, remedy)
+        if self.calibration == "range":
+            remedy = "Use calibration='exact'."
+            if self.confidence is not None:
+                condition = "None with calibration='range'"
+                check.fail("confidence", condition, self.confidence, remedy)
+            if self.has_ridge:
+                condition = "0 with calibration='range'"
+                check.fail("strong_convexity", condition, self.strong_convexity, remedy)
+            self.facts.loss_range(self.budget.relation)  # must be finite
         if self.loses_curvature and self.facts.num_records < 2:
             remedy = "Zeroing the only record leaves no curvature."
             condition = ">= 2 with strong_convexity under zero_out"
@@ -231,7 +246,8 @@ class MechanismTerms(CalibrationInputs):
     k, mu : float
         The density is proportional to exp(-k (F + mu r)).
     gdp : float
-        The exact draw is gdp-Gaussian differentially private.
+        The exact draw is gdp-Gaussian differentially private. With calibration "range"
+        this is true as well, but much less than what `range` says.
     delta_exact : float
         delta_0, the part of delta that the exact draw spends.
     gamma : float
@@ -278,6 +294,15 @@ class MechanismTerms(CalibrationInputs):
             check.normal(gamma=self.gamma, remedy=SPEND_MORE)
         else:
             check.one_of((0.0,), gamma=self.gamma)
+
+    @property
+    def range(self) -> float:
+        """Bound of the range k Omega / n of log-likelihood ratios of the exact draw.
+
+        Omega is `PublicFacts.loss_range`. It is rounded up.
+        """
+        omega = self.facts.loss_range(self.budget.relation)
+        return self.k * omega / self.facts.num_records * (1.0 + 1e-15)
 
     @property
     def risk_statement(self) -> str:
