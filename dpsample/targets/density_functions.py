@@ -6,21 +6,26 @@ which get the point in place of margins, F in place of the loss, and the gradien
 place of slopes. So kernels that take C functions are the same for all targets.
 """
 
-from dataclasses import dataclass, fields, replace
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numba.core.typing.templates import Signature
 
 from dpsample.core import check
+from dpsample.core.addresses import address_of, function_at
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, kernel
 from dpsample.core.spec import lazy_property
 from dpsample.core.user_functions import (
     UserData,
     UserFunction,
+    array_reader,
     check_function,
+    compile_lines,
     compile_user_function,
+    recorded_errors,
 )
 from dpsample.losses.loss import LOSS_SLOPE, LOSS_VALUE
 from dpsample.targets.gibbs_target import as_kernel_array
@@ -45,26 +50,44 @@ def call_slope(slope, point, gradient, out):
     slope(point, point, point, gradient, out)
 
 
-# Lines of a C function of central differences. Where only one of two points has a
-# finite value the difference is one-sided.
+# Lines of a C function of F. Minus infinity, where the density would be infinite,
+# counts as a failure, as NaN does.
+VALUE = """
+risk = sign * float(value())
+if risk > -np.inf:
+    out[0] = risk
+else:
+    failed[:] = theta
+"""
+# Lines of a C function of central differences, which calls the C function of F. Where
+# only one of two points has a finite value the difference is one-sided.
 DIFFERENCES = """
-out[0] = sign * float(value())
-center = theta
+value = value_at(address)
+value(theta, theta, theta, out)
+center, here = theta, out[0]
 theta = center.copy()
 for j in range(len(center)):
     theta[j] = center[j] + steps[j]
-    width_above, above = theta[j] - center[j], sign * float(value())
+    width_above = theta[j] - center[j]
+    out[0] = np.nan
+    value(theta, theta, theta, out)
+    above = out[0]
     theta[j] = center[j] - steps[j]
-    width_below, below = center[j] - theta[j], sign * float(value())
+    width_below = center[j] - theta[j]
+    out[0] = np.nan
+    value(theta, theta, theta, out)
+    below = out[0]
     theta[j] = center[j]
     if not np.isfinite(above):
-        width_above, above = 0.0, out[0]
+        width_above, above = 0.0, here
     if not np.isfinite(below):
-        width_below, below = 0.0, out[0]
+        width_below, below = 0.0, here
     width = width_above + width_below
     slope = (above - below) / width if width > 0.0 else 0.0
     gradient[j] = min(max(slope, -limits[j]), limits[j])
+out[0] = here
 """
+value_at = function_at(LOSS_VALUE)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,42 +98,51 @@ class DensityFunctions:
     """
 
     value: UserFunction
+    dim: int
     gradient: UserFunction | None = None
     has_both: bool = False  # the gradient returns the pair of value and gradient
+    lift: Callable[[Array], Array] | None = None  # to the user's coordinates
     sign: float = 1.0  # -1 if the functions are a log density and its gradient
-    # With both, functions are called at origin + basis v for a vector v.
-    origin: Array | None = None
-    basis: Array | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the C functions, which contain addresses of this process."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def _compile(
-        self,
-        functions: dict[str, UserFunction],
-        signature: Signature,
-        parameters: str,
-        body: list[str],
-        **names: object,
-    ) -> Pointer:
-        """Compile a C function of the vector that the target has for a point."""
-        options: dict[str, Any] = {"sign": self.sign, **names}
-        if self.basis is not None:
-            options["arrays"] = {"origin": self.origin, "basis": self.basis}
-            options["point"] = "origin + basis @ theta"
-        return compile_user_function(functions, signature, parameters, body, **options)
-
     def __setstate__(self, state: dict[str, object]) -> None:
         """Restore the fields of a copy."""
         vars(self).update(state)
 
+    def __deepcopy__(self, memo: object) -> "DensityFunctions":
+        """Return the same functions, which do not change."""
+        return self
+
+    @lazy_property
+    def failed(self) -> Array:
+        """Last point at which F or its gradient was NaN; NaN at first."""
+        return np.full(self.dim, np.nan)
+
     @lazy_property
     def value_pointer(self) -> Pointer:
         """C function of F, with the signature `LOSS_VALUE`."""
-        lines = ["out[0] = sign * float(value())"]
-        functions = {"value": self.value}
-        return self._compile(functions, LOSS_VALUE, VALUE_PARAMETERS, lines)
+        return self._compile_value(checks_indices=False)
+
+    @lazy_property
+    def _checked_value_pointer(self) -> Pointer:
+        """The same for the first calls, at points far apart, with indices checked."""
+        if not self.value.has_indices:
+            return self.value_pointer
+        return self._compile_value(checks_indices=True)
+
+    def _compile_value(self, *, checks_indices: bool) -> Pointer:
+        return compile_user_function(
+            {"value": self.value},
+            LOSS_VALUE,
+            VALUE_PARAMETERS,
+            VALUE.strip().splitlines(),
+            failure=self.failed,
+            checks_indices=checks_indices,
+            sign=self.sign,
+        )
 
     @lazy_property
     def gradient_pointer(self) -> Pointer:
@@ -121,63 +153,129 @@ class DensityFunctions:
             del functions["value"]
             lines = ["risk, result = slope()"]
         elif self.gradient.arguments:
-            size = "theta" if self.basis is None else "origin"
-            lines = [f"result = np.full(len({size}), np.nan)", "slope()"]
+            lines = ["result = np.full(len(theta), np.nan)", "slope()"]
         else:
             lines = ["result = slope()"]
         if not self.has_both:
             lines.append("risk = value()")
-        slopes = "result" if self.basis is None else "basis.T @ np.asarray(result)"
         lines += [
-            f"slopes = {slopes}",
             "for j in range(len(theta)):",
-            "    gradient[j] = sign * slopes[j]",
-            "out[0] = sign * float(risk)",
+            "    gradient[j] = sign * result[j]",
+            "    if np.isnan(gradient[j]):",
+            "        failed[:] = theta",
+            *VALUE.strip().replace("value()", "risk").splitlines(),
         ]
-        return self._compile(functions, LOSS_SLOPE, SLOPE_PARAMETERS, lines)
+        return compile_user_function(
+            functions,
+            LOSS_SLOPE,
+            SLOPE_PARAMETERS,
+            lines,
+            failure=self.failed,
+            sign=self.sign,
+        )
 
     def difference_pointer(self, steps: Array, limits: Array) -> Pointer:
         """Return a C function of central differences of F with the given steps.
 
         Slopes are cut at the limits, in absolute value. Both arrays have shape (dim,).
+        It is valid as long as these functions are.
         """
-        return self._compile(
-            {"value": self.value},
+        return compile_lines(
             LOSS_SLOPE,
             SLOPE_PARAMETERS,
             DIFFERENCES.strip().splitlines(),
+            np=np,
+            value_at=value_at,
+            address=address_of(self.value_pointer),
             steps=steps,
             limits=limits,
         )
 
     def values(self, points: Array) -> Array:
-        """Return F at each row of points (num_points, dim)."""
+        """Return F at each row of points (num_points, dim), NaN where it fails."""
         out = np.empty(len(points))
-        fill_values(self.value_pointer, as_kernel_array(points), out)
+        fill_values(self._checked_value_pointer, as_kernel_array(points), out)
         return out
+
+    def describe_failure(self) -> str:
+        """Return what is wrong, after a C function has failed."""
+        functions = [self.value, *([] if self.gradient is None else [self.gradient])]
+        names = " or ".join(function.name for function in functions)
+        remedy = "Return a number at every point of the domain"
+        if recorded_errors.last:
+            return f"{names} raised {recorded_errors.last}. {remedy}."
+        where = ""
+        if not np.isnan(self.failed).all():
+            point = self.failed if self.lift is None else self.lift(self.failed)
+            where = f" at {check.describe(point.tolist())}"
+        infinity = "np.inf" if self.sign > 0.0 else "-np.inf"
+        return (
+            f"{names} returned NaN, or a density that is infinite{where}. {remedy}, "
+            f"{infinity} where the density is 0."
+        )
 
     def digests(self) -> list[str]:
         """Return texts that change with the functions and their data."""
         functions = [self.value, *([] if self.gradient is None else [self.gradient])]
         data = self.value.data.digest()
-        form = f"{self.sign} {self.has_both}"
-        maps = (a.tobytes().hex() for a in (self.origin, self.basis) if a is not None)
-        return [*(f.digest() for f in functions), data, form, *maps]
+        return [*(f.digest() for f in functions), data, f"{self.sign} {self.has_both}"]
 
     def in_coordinates(self, origin: Array, basis: Array) -> "DensityFunctions":
         """Return functions of v, for points origin + basis v."""
-        return replace(
-            self,
-            origin=np.ascontiguousarray(origin),
-            basis=np.ascontiguousarray(basis),
+        move = _Coordinates(origin, basis)
+        value = move.compose(self.value, is_gradient=False)
+        gradient, own = None, self.gradient
+        # Gradients of other forms are replaced by differences.
+        if own is not None and not (self.has_both or own.arguments):
+            gradient = move.compose(own, is_gradient=True)
+        return DensityFunctions(
+            value=value,
+            dim=basis.shape[1],
+            gradient=gradient,
+            lift=move.lift,
+            sign=self.sign,
         )
 
+
+class _Coordinates:
+    """The map of v to origin + basis v, whose arrays live as long as it does."""
+
+    def __init__(self, origin: Array, basis: Array) -> None:
+        self.origin = np.array(origin, dtype=np.float64)
+        self.basis = np.array(basis, dtype=np.float64, order="C")
+
     def lift(self, vector: Array) -> Array:
-        """Return the point at which the user's functions are called."""
-        if self.basis is None:
-            return vector
-        moved: Array = self.basis @ vector
-        return moved if self.origin is None else np.asarray(self.origin + moved)
+        """Return the point."""
+        return np.asarray(self.origin + self.basis @ vector)
+
+    def compose(self, function: UserFunction, *, is_gradient: bool) -> UserFunction:
+        """Return a function of v that calls the user's at the point."""
+        inner: Any = function.compiled
+        origin, basis = array_reader(self.origin), array_reader(self.basis)
+
+        if is_gradient:
+
+            def with_data(v, data):
+                return basis().T @ inner(origin() + basis() @ v, data)
+
+            def without_data(v):
+                return basis().T @ inner(origin() + basis() @ v)
+
+        else:
+
+            def with_data(v, data):
+                return inner(origin() + basis() @ v, data)
+
+            def without_data(v):
+                return inner(origin() + basis() @ v)
+
+        chosen = with_data if function.data.is_given else without_data
+        # Addresses in the code are not part of a checkpoint's identity.
+        digest = hashlib.blake2b(function.digest().encode(), digest_size=16)
+        digest.update(self.origin.tobytes() + self.basis.tobytes())
+        return UserFunction(
+            function.name, chosen, function.data, identity=digest.hexdigest()
+        )
 
 
 def read_functions(
@@ -186,6 +284,7 @@ def read_functions(
     gradient: object,
     value_and_gradient: object,
     data: object,
+    dim: int,
 ) -> DensityFunctions:
     """Return the functions of a density, if they have the right forms."""
     if (energy is None) == (log_density is None):
@@ -207,12 +306,14 @@ def read_functions(
             "value_and_gradient", value_and_gradient, (count,), f"f{arguments}"
         )
         second = UserFunction("value_and_gradient", both, copy)
-        return DensityFunctions(value=first, gradient=second, has_both=True, sign=sign)
+        return DensityFunctions(
+            value=first, dim=dim, gradient=second, has_both=True, sign=sign
+        )
     if gradient is None:
-        return DensityFunctions(value=first, sign=sign)
+        return DensityFunctions(value=first, dim=dim, sign=sign)
     form = f"f{arguments} or f{arguments[:-1]}, out)"
     slope = check_function("gradient", gradient, (count, count + 1), form)
     python = getattr(slope, "py_func", slope)
     fills = python.__code__.co_argcount > count
     second = UserFunction("gradient", slope, copy, ("result",) if fills else ())
-    return DensityFunctions(value=first, gradient=second, sign=sign)
+    return DensityFunctions(value=first, dim=dim, gradient=second, sign=sign)
