@@ -22,6 +22,7 @@ from dpsample.core.arithmetic import arithmetic
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.renamed import text_with_former_names
 from dpsample.core.streams import Seed, seed_sequence, streams
+from dpsample.core.user_functions import recorded_errors
 from dpsample.problem.storage import MemoryStorage
 from dpsample.running import chains
 from dpsample.running import draws as packing
@@ -62,6 +63,7 @@ LIMIT_REMEDY = (
 @screen.compiles_first(seconds=10.0)
 @pauses.single_threaded_blas()
 @checks.unwrap_numpy
+@recorded_errors.while_called
 def sample(
     target: GibbsTarget,
     *,
@@ -721,6 +723,9 @@ def _given_starts(
     for start in starts:
         if not target.domain.contains(start):
             checks.fail("init", "inside the domain", start, "Use domain.project(init).")
+        if target.may_be_infinite and target.log_density(start) == -np.inf:
+            got = checks.describe(start.tolist())
+            checks.fail("init", "where the density is positive", got)
     return list(starts)
 
 

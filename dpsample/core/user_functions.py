@@ -11,18 +11,23 @@ An exception then has its own text and line, and a write outside an array is an
 IndexError and not the end of the process.
 """
 
+import dis
 import hashlib
 import inspect
 import linecache
 import re
+import sys
+import threading
 import types as python_types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numba
 import numpy as np
 from numba import carray, types
-from numba.core.errors import NumbaError, TypingError
+from numba.core.errors import TypingError
 from numba.core.imputils import impl_ret_borrowed
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, is_jitted
@@ -36,16 +41,26 @@ from dpsample.core.jit import (
     reject_print,
     values_of_names,
 )
+from dpsample.core.spec import lazy_property
 
 # Types of entries that data may have, by the name of NumPy's type.
 ENTRY_TYPES = {
     name: getattr(types, name)
     for name in ("float64", "float32", "int64", "int32", "uint64", "uint32", "uint8")
 } | {"bool": types.boolean}
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 PLAIN_FUNCTION = (
     "Pass a plain function, and what a callable object holds as data=..., an array, a "
     "number, a tuple or a NamedTuple of them."
 )
+
+COMPILABLE = (
+    "It may use numbers, arrays, NumPy and functions under @numba.njit, and returns a "
+    "number on every path."
+)
+# Numba does not copy larger global arrays, but reads them where they are or were.
+LARGEST_GLOBAL = 10**6  # bytes
 
 
 def _compile_cast(entry_type: types.Type) -> Callable[[int], Any]:
@@ -90,6 +105,61 @@ def _as_boolean(context: Any, value: Any) -> Any:
         return args[0]
 
     return types.boolean(types.boolean), generate
+
+
+class RecordedErrors:
+    """What functions of the user raise in C functions, while any recorder is active.
+
+    There an exception cannot propagate. Python would print it, once for each call, and
+    go on. Here the last one is kept, for the message of the error that follows.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.depth, self.last = threading.Lock(), 0, ""
+        self.usual: Callable[[Any], object] = sys.unraisablehook
+
+    def __enter__(self) -> None:
+        """Begin to record."""
+        with self.lock:
+            if self.depth == 0:
+                self.last, self.usual = "", sys.unraisablehook
+                sys.unraisablehook = self._record
+            self.depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        """Restore what Python does, after the last recorder."""
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0 and sys.unraisablehook == self._record:
+                sys.unraisablehook = self.usual
+
+    def while_called(
+        self, function: Callable[Parameters, Result]
+    ) -> Callable[Parameters, Result]:
+        """Decorate a function, during which errors are recorded."""
+
+        @wraps(function)
+        def call(*args: Parameters.args, **options: Parameters.kwargs) -> Result:
+            with self:
+                return function(*args, **options)
+
+        return call
+
+    def _record(self, unraisable: Any) -> None:
+        if "CPUContext" not in str(unraisable.object):
+            self.usual(unraisable)
+            return
+        error, trace, where = unraisable.exc_value, unraisable.exc_traceback, ""
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            source = linecache.getline(code.co_filename, trace.tb_lineno).strip()
+            if source:
+                where = f" (line {trace.tb_lineno}: {source})"
+            trace = trace.tb_next
+        self.last = f"{type(error).__name__}: {error}{where}"
+
+
+recorded_errors = RecordedErrors()
 
 
 def read_only_view(array: Array) -> Array:
@@ -146,8 +216,12 @@ class UserData:
             check.fail("data", "an array, a number or a tuple of them", got, remedy)
         if item.dtype.name not in ENTRY_TYPES:
             condition = f"of entries {', '.join(ENTRY_TYPES)}"
-            check.fail("data", condition, f"{item.dtype}")
-        copy = np.array(item, order="C")
+            check.fail("data", condition, f"{item.dtype}", "Use .astype(np.float64).")
+        if isinstance(item, np.ma.MaskedArray):
+            remedy = "Use .filled(...), or pass the mask as another array."
+            check.fail("data", "arrays without a mask", "a masked array", remedy)
+        # Compiled code reads entries in the processor's own order of bytes.
+        copy = np.array(item, dtype=item.dtype.newbyteorder("="), order="C")
         return read_only_view(copy)
 
     @property
@@ -202,7 +276,8 @@ class UserData:
         return [*lines, f"data = {'kind' if 'kind' in names else ''}({parts})"], names
 
 
-class UserFunction(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class UserFunction:
     """A user's function, and how it is called.
 
     ``arguments`` are the names of further ones, such as ``out``. ``identity`` is a text
@@ -216,11 +291,45 @@ class UserFunction(NamedTuple):
     arguments: tuple[str, ...] = ()
     identity: str = ""
 
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what is compiled."""
+        return {field.name: vars(self)[field.name] for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Restore the fields of a copy."""
+        vars(self).update(state)
+
+    @lazy_property
+    def compiled(self) -> Callable[..., Any]:
+        """The function for Numba, with globals as they are when it is first compiled.
+
+        All C functions share it. Compiled again, it could have other globals.
+        """
+        if is_jitted(self.function):
+            return self.function
+        compiled: Callable[..., Any] = kernel(self.function, cached=False)
+        return compiled
+
+    @lazy_property
+    def with_checked_indices(self) -> Callable[..., Any]:
+        """The function for Numba, in which an index outside of an array is an error."""
+        if numba.config.DISABLE_JIT:
+            return self.python
+        options = {"error_model": "numpy", "nogil": True, "boundscheck": True}
+        checked: Callable[..., Any] = numba.njit(**options)(self.python)
+        return checked
+
     @property
     def python(self) -> Callable[..., Any]:
         """The function without Numba."""
         function: Callable[..., Any] = getattr(self.function, "py_func", self.function)
         return function
+
+    @property
+    def has_indices(self) -> bool:
+        """Whether the function reads or writes entries of arrays."""
+        steps = dis.get_instructions(self.python)
+        return any(step.opname.endswith("_SUBSCR") for step in steps)
 
     def call_python(self, point: Array, *arguments: Array) -> Any:
         """Call the function uncompiled, at a read-only point.
@@ -251,6 +360,9 @@ def compile_user_function(
     signature: Signature,
     parameters: str,
     body: Sequence[str],
+    *,
+    failure: Array | None = None,
+    checks_indices: bool = False,
     **names: object,
 ) -> Pointer:
     """Compile a C function that calls functions of the user, all with the same data.
@@ -267,6 +379,10 @@ def compile_user_function(
     body : sequence of str
         Lines of Python. In them ``name()`` calls a function at the point with its data
         and further arguments.
+    failure : array, optional
+        Array that the body writes to, as ``failed``. The caller keeps it.
+    checks_indices : bool
+        Whether an index outside of an array is an exception, which is slower.
     **names
         Other values that the body reads.
     """
@@ -278,23 +394,49 @@ def compile_user_function(
         "truth": bool if is_interpreted else _as_boolean,
         "np": np,
     }
-    source = "\n    ".join([f"def c_function({parameters}):", *lines, *body])
+    if failure is not None:
+        lines = [*lines, *_array_lines("failed", failure)]
+        values |= {"carray": carray, "as_float64": CASTS["float64"], "given": failure}
+    source = _join(parameters, [*lines, *body])
     for name, function in functions.items():
         data = ["data"] if function.data.is_given else []
         arguments = ", ".join(["fix(theta)", *data, *function.arguments])
         source = source.replace(f"{name}()", f"{name}({arguments})")
-        space[name] = function.function
-        if not is_jitted(function.function):
-            space[name] = kernel(function.function, cached=False)
+        space[name] = function.compiled
+        if checks_indices:
+            space[name] = function.with_checked_indices
     space |= values | names
-    exec(source, space)
     try:
-        return compile_c_function(space["c_function"], signature, cached=False)
-    except (NumbaError, TypeError, NotImplementedError) as error:
+        return _compile_source(source, space, signature)
+    except Exception as error:  # Numba raises its own, and AssertionError and others
         reason = _reason(error)
     # Raised here, so that no traceback of the compiler precedes the message.
-    remedy = "It may use numbers, arrays, NumPy and functions that Numba has."
-    check.fail(last.name, "a function that Numba compiles", reason, remedy)
+    check.fail(last.name, "a function that Numba compiles", reason, COMPILABLE)
+
+
+def compile_lines(
+    signature: Signature, parameters: str, body: Sequence[str], **names: object
+) -> Pointer:
+    """Compile a C function of lines of our own that read the values of names."""
+    return _compile_source(_join(parameters, body), names, signature)
+
+
+def _join(parameters: str, lines: Sequence[str]) -> str:
+    return "\n    ".join([f"def c_function({parameters}):", *lines])
+
+
+def _compile_source(
+    source: str, space: dict[str, Any], signature: Signature
+) -> Pointer:
+    exec(source, space)
+    return compile_c_function(space["c_function"], signature, cached=False)
+
+
+def _array_lines(name: str, array: Array) -> list[str]:
+    """Return a line that sets a name to an array, by its address."""
+    if numba.config.DISABLE_JIT:
+        return [f"{name} = given"]
+    return [f"{name} = carray(as_float64({array.ctypes.data}), ({array.size},))"]
 
 
 def check_function(
@@ -316,18 +458,51 @@ def check_function(
     python = getattr(function, "py_func", function)
     if not inspect.isfunction(python):
         check.fail(name, f"a function {form}", check.describe(function), PLAIN_FUNCTION)
-    count = python.__code__.co_argcount
-    if count not in counts:
-        check.fail(name, f"a function {form}", f"one of {count} arguments")
+    code = python.__code__
+    takes_more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    if takes_more or code.co_kwonlyargcount:
+        remedy = "Use plain parameters, without *, ** and those by keyword alone."
+        check.fail(name, f"a function {form}", "one with other parameters", remedy)
+    if code.co_argcount not in counts:
+        check.fail(name, f"a function {form}", f"one of {code.co_argcount} arguments")
+    if is_jitted(function):
+        _check_options(name, function)
     reject_print(name, function)
-    for value in values_of_names(python):
-        if is_jitted(function) and isinstance(value, np.ndarray):
-            remedy = "Pass the array as data=..."
-            condition = (
-                "free of global arrays, whose changes compiled code does not see"
-            )
-            check.fail(name, condition, "a compiled function that reads one", remedy)
+    _reject_arrays(name, function, set())
     return function  # type: ignore[return-value]
+
+
+def _check_options(name: str, function: Any) -> None:
+    """Fail if Numba's options of a function do not fit the C function around it."""
+    options = function.targetoptions
+    if not function._can_compile:
+        remedy = "Use @njit without a signature."
+        check.fail(name, "compiled for read-only arrays", "a fixed signature", remedy)
+    for option in ("parallel", "forceobj"):
+        # Threads of Numba inside of threads of chains end the process.
+        if options.get(option):
+            got, remedy = f"{option}=True", f"Leave out {option}=True."
+            check.fail(name, "compiled by @njit for one thread", got, remedy)
+
+
+def _reject_arrays(name: str, function: object, seen: set[int]) -> None:
+    """Fail if a function or a helper reads a global array that is not copied."""
+    python = getattr(function, "py_func", function)
+    if id(python) in seen or not inspect.isfunction(python):
+        return
+    seen.add(id(python))
+    if str(python.__module__).split(".")[0] in ("numba", "numpy", "scipy"):
+        return
+    for value in values_of_names(python):
+        is_large = isinstance(value, np.ndarray) and value.nbytes > LARGEST_GLOBAL
+        if isinstance(value, np.ndarray) and (is_jitted(function) or is_large):
+            remedy = "Pass the array as data=..."
+            condition = "free of global arrays, whose changes compiled code may not see"
+            got = "a compiled function that reads one"
+            got = "one of more than a megabyte" if is_large else got
+            check.fail(name, condition, got, remedy)
+        if is_jitted(value):
+            _reject_arrays(name, value, seen)
 
 
 def _line_of(error: Exception, function: Callable[..., Any]) -> str:
@@ -344,7 +519,9 @@ def _line_of(error: Exception, function: Callable[..., Any]) -> str:
 
 
 # Lines of Numba's messages that say what is wrong, before lines that say where.
-TELLING = re.compile(r"Cannot modify|it returns|NameError|Unknown attribute|no field")
+TELLING = re.compile(
+    r"Cannot modify|it returns|NameError|Unknown attribute|no field|Untyped global name"
+)
 
 
 def _reason(error: Exception) -> str:

@@ -198,6 +198,7 @@ class _Callback:
         data = UserData(None)
         functions = DensityFunctions(
             value=UserFunction("function", log_density, data, identity=self.identity),
+            dim=self.size,
             gradient=UserFunction(
                 "function", value_and_gradient, data, identity=self.identity
             ),

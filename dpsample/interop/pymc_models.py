@@ -145,6 +145,7 @@ def _functions(model: Any, point: dict[str, Array]) -> DensityFunctions:
     data, identity = UserData(tuple(arrays) or None), _identity(program)
     return DensityFunctions(
         value=UserFunction("model", value_fn, data, identity=identity),
+        dim=sum(int(np.size(part)) for part in point.values()),
         gradient=UserFunction("model", both_fn, data, identity=identity),
         has_both=True,
         sign=-1.0,

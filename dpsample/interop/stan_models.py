@@ -87,6 +87,7 @@ def from_bridgestan(model: StanModel) -> Bridge:
     data, identity = UserData(None), _identity(model)
     functions = DensityFunctions(
         value=UserFunction("model", log_density, data, identity=identity),
+        dim=dim,
         gradient=UserFunction("model", value_and_gradient, data, identity=identity),
         has_both=True,
         sign=-1.0,

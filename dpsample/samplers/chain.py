@@ -89,6 +89,8 @@ class ChainState(NamedTuple):
 # one reflection is enough for all facets that are orthogonal in the metric of the
 # starts.
 MAX_REFLECTIONS = 200
+# Starts that are drawn until one has a finite energy.
+MAX_STARTS = 50
 # Description of a plan, for attributes of the draws.
 Settings = dict[str, float | int | str]
 Runner = Callable[[ChainState, np.random.Generator, Array, Array], None]
@@ -129,6 +131,12 @@ def retreat_from_boundary(target: GibbsTarget, position: Array) -> Array:
     """
     interior = target.domain.interior_point(target.dim)
     return np.asarray(position + 1e-3 * (interior - position))
+
+
+def _is_infinite(target: GibbsTarget, point: Array) -> bool:
+    """Return whether the energy is infinite at a point."""
+    arguments = target.numbers, target.pieces, point, target.new_work()
+    return target.calls.energy(*arguments) == np.inf
 
 
 def reflect_move(
@@ -336,14 +344,21 @@ class PreparedChain:
             return self.start_fn(rng)
         if self.scatter is None:
             return self.start.copy()
-        noise = rng.standard_normal((self.scatter.shape[1],))
-        return reflect_move(self.target, self.start, self.scatter, noise)
+        # A density of the user may be 0 at a point of the domain. No step of a chain
+        # that is there may find another.
+        for shrinkage in 0.8 ** np.arange(MAX_STARTS):
+            noise = rng.standard_normal((self.scatter.shape[1],))
+            factor = shrinkage * self.scatter
+            point = reflect_move(self.target, self.start, factor, noise)
+            if not (self.target.may_be_infinite and _is_infinite(self.target, point)):
+                return point
+        return self.start.copy()
 
     def runner(self) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays."""
         numbers, pieces = self.target.numbers, self.functions_fn(self.target, self.plan)
         fill = compile_filler(self.run, numbers, pieces, self.plan, self.num_steps)
-        return lambda *chain: raise_unless_ok(fill(*chain))
+        return lambda *chain: raise_unless_ok(fill(*chain), self.target)
 
     def numbers(self) -> list[object]:
         """Return all arrays and numbers that define the chain and its checkpoints."""

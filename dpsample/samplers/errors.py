@@ -4,6 +4,8 @@ A kernel cannot raise with a message, so it returns one of the codes, and
 `raise_unless_ok` raises its text.
 """
 
+from typing import Protocol
+
 # The codes are below `core.pauses.PAUSED`, which kernels return, too. `TEXTS` says what
 # they mean for a user.
 OK = 0
@@ -91,7 +93,18 @@ class BottomError(SamplingError):
         )
 
 
-def raise_unless_ok(code: int) -> None:
+class Describable(Protocol):
+    """A target, which knows what its functions did last."""
+
+    def describe_failure(self) -> str:
+        """Return what is wrong with a function of the user that failed, or ""."""
+
+
+def raise_unless_ok(code: int, target: Describable | None = None) -> None:
     """Raise a `SamplingError` with the text of a kernel's code, unless it is `OK`."""
-    if code != OK:
-        raise SamplingError(TEXTS[int(code)])
+    if code == OK:
+        return
+    text = ""
+    if code == FUNCTION_FAILED and target is not None:
+        text = target.describe_failure()
+    raise SamplingError(text or TEXTS[int(code)])

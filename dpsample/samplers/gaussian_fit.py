@@ -223,7 +223,8 @@ def fit(target: GibbsTarget) -> GaussianFit:
     interior = target.domain.interior_point(target.dim)
     start = (1.0 - RETREAT) * rough_mode(target) + RETREAT * interior
     center, precision = _run_newton(target, basis, start)
-    if not target.domain.contains(center):
+    is_inside = target.domain.contains(center)
+    if not (is_inside and np.isfinite(energies(target, center[None])[0])):
         center, spread = start, _inverse(precision)
         precision = averaged_derivatives(target, basis, center, spread)[1]
     gaussian = _from_precision(target, basis, center, precision)

@@ -16,7 +16,7 @@ infinite, not convex or cannot be normalized, where these points show it.
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
 from dpsample.core.spec import lazy_property
+from dpsample.core.user_functions import recorded_errors
 from dpsample.domains import CONTAINS, PROJECT, Domain, WholeSpace
 from dpsample.losses.loss import LOSS_RECORD
 from dpsample.problem import records
@@ -147,6 +148,8 @@ class Density(GibbsTarget):
     3.0
     """
 
+    may_be_infinite: ClassVar[bool] = True
+
     functions: DensityFunctions
     dim: int
     domain: Domain
@@ -189,9 +192,23 @@ class Density(GibbsTarget):
         check.instance(Regularizer, regularizer=penalty)
         if mu > 0.0 or penalty.name != "custom":
             penalty.check_on(body, dim)
-        if functions is None:
+        given = {
+            "energy": energy,
+            "log_density": log_density,
+            "gradient": gradient,
+            "value_and_gradient": value_and_gradient,
+            "data": data,
+        }
+        if functions is not None:
+            for name, value in given.items():
+                if value is not None:
+                    remedy = "Make a new Density, as replace passes functions on."
+                    check.fail(name, "None if functions are given", "both", remedy)
+            if functions.dim != dim:
+                check.fail("dim", f"{functions.dim}, as in functions", dim)
+        else:
             functions = read_functions(
-                energy, log_density, gradient, value_and_gradient, data
+                energy, log_density, gradient, value_and_gradient, data, int(dim)
             )
         vars(self).update(
             functions=functions,
@@ -204,9 +221,9 @@ class Density(GibbsTarget):
             feature_names=_names(feature_names, dim),
             is_convex=convex,
         )
-        is_convex = self._trial().run(
-            is_regularized=mu > 0.0 and _makes_integrable(penalty, dim), convex=convex
-        )
+        is_regularized = mu > 0.0 and _makes_integrable(penalty, dim)
+        with recorded_errors:
+            is_convex = self._trial().run(is_regularized=is_regularized, convex=convex)
         vars(self)["is_convex"] = is_convex
 
     def __getstate__(self) -> dict[str, object]:
@@ -303,6 +320,10 @@ class Density(GibbsTarget):
     def scales(self, point: Array, directions: Array) -> Array:
         """Return lengths along directions, see `DensityTrial.scales`."""
         return self._trial(point).scales(directions)
+
+    def describe_failure(self) -> str:
+        """Return which function failed, and where."""
+        return self.functions.describe_failure()
 
     def identity(self, start: Array) -> list[object]:
         """Return all that defines the target, see `GibbsTarget.identity`."""

@@ -6,13 +6,14 @@ which get the point in place of margins, F in place of the loss, and the gradien
 place of slopes. So kernels that take C functions are the same for all targets.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numba.extending import is_jitted
 
 from dpsample.core import check
+from dpsample.core.addresses import address_of, function_at
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, kernel
 from dpsample.core.spec import lazy_property
@@ -20,7 +21,9 @@ from dpsample.core.user_functions import (
     UserData,
     UserFunction,
     check_function,
+    compile_lines,
     compile_user_function,
+    recorded_errors,
 )
 from dpsample.losses.loss import LOSS_SLOPE, LOSS_VALUE
 from dpsample.targets.gibbs_target import as_kernel_array
@@ -45,26 +48,44 @@ def call_slope(slope, point, gradient, out):
     slope(point, point, point, gradient, out)
 
 
-# Lines of a C function of central differences. Where only one of two points has a
-# finite value the difference is one-sided.
+# Lines of a C function of F. Minus infinity, where the density would be infinite,
+# counts as a failure, as NaN does.
+VALUE = """
+risk = sign * float(value())
+if risk > -np.inf:
+    out[0] = risk
+else:
+    failed[:] = theta
+"""
+# Lines of a C function of central differences, which calls the C function of F. Where
+# only one of two points has a finite value the difference is one-sided.
 DIFFERENCES = """
-out[0] = sign * float(value())
-center = theta
+value = value_at(address)
+value(theta, theta, theta, out)
+center, here = theta, out[0]
 theta = center.copy()
 for j in range(len(center)):
     theta[j] = center[j] + steps[j]
-    width_above, above = theta[j] - center[j], sign * float(value())
+    width_above = theta[j] - center[j]
+    out[0] = np.nan
+    value(theta, theta, theta, out)
+    above = out[0]
     theta[j] = center[j] - steps[j]
-    width_below, below = center[j] - theta[j], sign * float(value())
+    width_below = center[j] - theta[j]
+    out[0] = np.nan
+    value(theta, theta, theta, out)
+    below = out[0]
     theta[j] = center[j]
     if not np.isfinite(above):
-        width_above, above = 0.0, out[0]
+        width_above, above = 0.0, here
     if not np.isfinite(below):
-        width_below, below = 0.0, out[0]
+        width_below, below = 0.0, here
     width = width_above + width_below
     slope = (above - below) / width if width > 0.0 else 0.0
     gradient[j] = min(max(slope, -limits[j]), limits[j])
+out[0] = here
 """
+value_at = function_at(LOSS_VALUE)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,8 +96,10 @@ class DensityFunctions:
     """
 
     value: UserFunction
+    dim: int
     gradient: UserFunction | None = None
     has_both: bool = False  # the gradient returns the pair of value and gradient
+    lift: Callable[[Array], Array] | None = None  # to the user's coordinates
     sign: float = 1.0  # -1 if the functions are a log density and its gradient
 
     def __getstate__(self) -> dict[str, object]:
@@ -87,14 +110,35 @@ class DensityFunctions:
         """Restore the fields of a copy."""
         vars(self).update(state)
 
+    def __deepcopy__(self, memo: object) -> "DensityFunctions":
+        """Return the same functions, which do not change."""
+        return self
+
+    @lazy_property
+    def failed(self) -> Array:
+        """Last point at which F or its gradient was NaN; NaN at first."""
+        return np.full(self.dim, np.nan)
+
     @lazy_property
     def value_pointer(self) -> Pointer:
         """C function of F, with the signature `LOSS_VALUE`."""
+        return self._compile_value(checks_indices=False)
+
+    @lazy_property
+    def _checked_value_pointer(self) -> Pointer:
+        """The same for the first calls, at points far apart, with indices checked."""
+        if not self.value.has_indices:
+            return self.value_pointer
+        return self._compile_value(checks_indices=True)
+
+    def _compile_value(self, *, checks_indices: bool) -> Pointer:
         return compile_user_function(
             {"value": self.value},
             LOSS_VALUE,
             VALUE_PARAMETERS,
-            ["out[0] = sign * float(value())"],
+            VALUE.strip().splitlines(),
+            failure=self.failed,
+            checks_indices=checks_indices,
             sign=self.sign,
         )
 
@@ -115,32 +159,58 @@ class DensityFunctions:
         lines += [
             "for j in range(len(theta)):",
             "    gradient[j] = sign * result[j]",
-            "out[0] = sign * float(risk)",
+            "    if np.isnan(gradient[j]):",
+            "        failed[:] = theta",
+            *VALUE.strip().replace("value()", "risk").splitlines(),
         ]
         return compile_user_function(
-            functions, LOSS_SLOPE, SLOPE_PARAMETERS, lines, sign=self.sign
+            functions,
+            LOSS_SLOPE,
+            SLOPE_PARAMETERS,
+            lines,
+            failure=self.failed,
+            sign=self.sign,
         )
 
     def difference_pointer(self, steps: Array, limits: Array) -> Pointer:
         """Return a C function of central differences of F with the given steps.
 
         Slopes are cut at the limits, in absolute value. Both arrays have shape (dim,).
+        It is valid as long as these functions are.
         """
-        return compile_user_function(
-            {"value": self.value},
+        return compile_lines(
             LOSS_SLOPE,
             SLOPE_PARAMETERS,
             DIFFERENCES.strip().splitlines(),
-            sign=self.sign,
+            np=np,
+            value_at=value_at,
+            address=address_of(self.value_pointer),
             steps=steps,
             limits=limits,
         )
 
     def values(self, points: Array) -> Array:
-        """Return F at each row of points (num_points, dim)."""
+        """Return F at each row of points (num_points, dim), NaN where it fails."""
         out = np.empty(len(points))
-        fill_values(self.value_pointer, as_kernel_array(points), out)
+        fill_values(self._checked_value_pointer, as_kernel_array(points), out)
         return out
+
+    def describe_failure(self) -> str:
+        """Return what is wrong, after a C function has failed."""
+        functions = [self.value, *([] if self.gradient is None else [self.gradient])]
+        names = " or ".join(function.name for function in functions)
+        remedy = "Return a number at every point of the domain"
+        if recorded_errors.last:
+            return f"{names} raised {recorded_errors.last}. {remedy}."
+        where = ""
+        if not np.isnan(self.failed).all():
+            point = self.failed if self.lift is None else self.lift(self.failed)
+            where = f" at {check.describe(point.tolist())}"
+        infinity = "np.inf" if self.sign > 0.0 else "-np.inf"
+        return (
+            f"{names} returned NaN, or a density that is infinite{where}. {remedy}, "
+            f"{infinity} where the density is 0."
+        )
 
     def digests(self) -> list[str]:
         """Return texts that change with the functions and their data."""
@@ -155,16 +225,21 @@ class DensityFunctions:
         # Gradients of other forms are replaced by differences.
         if own is not None and not (self.has_both or own.arguments):
             gradient = _compose(own, origin, basis, is_gradient=True)
-        return DensityFunctions(value=value, gradient=gradient, sign=self.sign)
+        dim = basis.shape[1]
+        return DensityFunctions(
+            value=value,
+            dim=dim,
+            gradient=gradient,
+            lift=lambda v: origin + basis @ v,
+            sign=self.sign,
+        )
 
 
 def _compose(
     function: UserFunction, origin: Array, basis: Array, *, is_gradient: bool
 ) -> UserFunction:
     """Return a function of v that calls the user's at origin + basis v."""
-    inner: Any = function.function
-    if not is_jitted(inner):
-        inner = kernel(inner, cached=False)
+    inner: Any = function.compiled
     across = np.ascontiguousarray(basis.T)
 
     if is_gradient:
@@ -194,6 +269,7 @@ def read_functions(
     gradient: object,
     value_and_gradient: object,
     data: object,
+    dim: int,
 ) -> DensityFunctions:
     """Return the functions of a density, if they have the right forms."""
     if (energy is None) == (log_density is None):
@@ -215,12 +291,14 @@ def read_functions(
             "value_and_gradient", value_and_gradient, (count,), f"f{arguments}"
         )
         second = UserFunction("value_and_gradient", both, copy)
-        return DensityFunctions(value=first, gradient=second, has_both=True, sign=sign)
+        return DensityFunctions(
+            value=first, dim=dim, gradient=second, has_both=True, sign=sign
+        )
     if gradient is None:
-        return DensityFunctions(value=first, sign=sign)
+        return DensityFunctions(value=first, dim=dim, sign=sign)
     form = f"f{arguments} or f{arguments[:-1]}, out)"
     slope = check_function("gradient", gradient, (count, count + 1), form)
     python = getattr(slope, "py_func", slope)
     fills = python.__code__.co_argcount > count
     second = UserFunction("gradient", slope, copy, ("result",) if fills else ())
-    return DensityFunctions(value=first, gradient=second, sign=sign)
+    return DensityFunctions(value=first, dim=dim, gradient=second, sign=sign)

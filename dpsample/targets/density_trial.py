@@ -13,6 +13,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.user_functions import recorded_errors
 from dpsample.domains import Domain
 from dpsample.targets.density_functions import DensityFunctions, call_slope
 
@@ -70,41 +71,47 @@ class DensityTrial:
         ``is_regularized`` is whether a regularizer makes the density integrable, and
         ``convex`` is what the user says.
         """
-        self._call_python()
+        self._call_python(self.point)
         if not math.isfinite(self.value):
-            self._fail_infinite(self.point, self.value)
+            self._fail_infinite(self.point)
+        is_proper = self.domain.is_bounded or is_regularized
+        if not is_proper:
+            self._check_axes()
         near = self._points(NUM_TRIED, np.ones(NUM_TRIED))
         values = self.functions.values(near)
         for point, value in zip(near, values, strict=True):
             if not math.isfinite(value):
-                self._fail_infinite(point, value)
+                self._fail_infinite(point)
+        # Compiled earlier, a function may have other globals, which one point may hide.
+        self._call_python(near[0])
         if self.functions.gradient is not None:
             for point in near[:3]:
                 self._compare_gradient(point)
-        if not (self.domain.is_bounded or is_regularized):
+        if not is_proper:
             self._check_tails()
         return convex and self._seems_convex()
 
-    def _call_python(self) -> None:
-        """Call the functions uncompiled, once, and compare the value."""
+    def _call_python(self, point: Array) -> None:
+        """Call the functions uncompiled at a point, and compare the value."""
         function, dim = self.functions.value, self.dim
-        result = function.call_python(self.point)
-        is_number = np.ndim(result) == 0 and np.isrealobj(result)
-        if not (is_number and isinstance(result, int | float | np.number)):
+        result = function.call_python(point)
+        if not isinstance(result, int | float | np.number) or np.iscomplexobj(result):
             got = check.describe(result)
             check.fail(self.name, "a function that returns a real number", got)
-        if not np.isclose(
-            self.functions.sign * float(result), self.value, rtol=1e-6, equal_nan=True
-        ):
-            compiled = self.functions.sign * self.value
-            got = f"{float(result):.6g} from Python and {compiled:.6g} compiled"
+        value = self.functions.sign * float(result)
+        compiled = float(self.functions.values(point[None])[0])
+        if math.isfinite(value) and not np.isclose(value, compiled, rtol=1e-6):
+            got = f"{float(result):.6g} from Python and "
+            got += f"{self.functions.sign * compiled:.6g} compiled"
+            if recorded_errors.last:
+                got = f"compiled code that raises {recorded_errors.last}"
             check.fail(self.name, "the same function if Numba compiles it", got)
         gradient = self.functions.gradient
         if gradient is None:
             return
         out = np.full(dim, np.nan)
         arguments = [out] if gradient.arguments else []
-        result = gradient.call_python(self.point, *arguments)
+        result = gradient.call_python(point, *arguments)
         if self.functions.has_both:
             if not (isinstance(result, tuple) and len(result) == 2):
                 got = check.describe(result)
@@ -114,14 +121,24 @@ class DensityTrial:
         if np.shape(slope) != (dim,):
             got = f"shape {np.shape(slope)}"
             check.fail(gradient.name, f"a function that returns shape ({dim},)", got)
+        if gradient.arguments and np.isnan(out).any():
+            got = f"nan at index {np.flatnonzero(np.isnan(out)).tolist()[:3]}"
+            remedy = "Write to its entries, as in out[:] = ..."
+            check.fail(gradient.name, "a function that fills out", got, remedy)
 
-    def _fail_infinite(self, point: Array, value: float) -> NoReturn:
-        got = f"{self.functions.sign * value} at {check.describe(point.tolist())}"
-        remedy = "A compiled function that raises gives nan."
+    def _fail_infinite(self, point: Array) -> NoReturn:
+        """Fail with what the function itself raises or returns at a point."""
+        result = self.functions.value.call_python(point)
+        got = f"{check.describe(result)} at {check.describe(point.tolist())}"
+        remedy = ""
+        if np.isfinite(self.functions.sign * result):
+            remedy = "It is finite in Python, but not if Numba compiles it."
         check.fail(self.name, "finite at points inside the domain", got, remedy)
 
     def scales(self, directions: Array) -> Array:
         """Return lengths t along directions over which the energy changes by about 1.
+
+        Of energies larger than 1e12 they are lengths of changes that rounding leaves.
 
         They are at most half of the way to the boundary, and signs are those of the
         side with the longer way.
@@ -132,10 +149,12 @@ class DensityTrial:
             reaches[i] = 0.5 * max(high, -low)
         lengths = np.minimum(1.0, reaches)
         is_growing = np.ones(count, dtype=bool)
+        # A change by 1 may drown in the rounding of a large value.
+        size = max(1.0, 1e3 * EPSILON * abs(self.k * self.value))
         # A factor of 4 in 250 steps spans all doubles.
         for step in range(250):
             changes = self._changes(lengths[:, None] * directions)
-            is_long = ~(changes <= 1.0)
+            is_long = ~(changes <= size)
             if step == 0:
                 is_growing = ~is_long
             moves = np.where(is_growing, ~is_long & (lengths < reaches), is_long)
@@ -209,26 +228,59 @@ class DensityTrial:
         axes = self.axes[:50]
         directions = np.concatenate([axes, -axes, self._random_directions(50)])
         lengths = self.scales(directions)
-        for direction, length in zip(directions, lengths, strict=True):
+        # Almost every ray has a finite integral of e^(-V) r^(rank - 1), if all have
+        # one together. So between two radii V rises by the rank times the difference of
+        # their logarithms, far out. On axes it may rise less.
+        rank, num_axes = len(self.axes), 2 * len(axes)
+        slowest = np.where(np.arange(len(directions)) >= num_axes, 0.99 * rank, 0.0)
+        slowest[:] = 0.99 if rank == 1 else slowest
+        radii = 10.0 ** np.arange(41.0, 1.0, -3.0)
+        for direction, length, slope in zip(directions, lengths, slowest, strict=True):
             if domain.chord(self.point, direction)[1] < math.inf:
                 continue
-            # The farthest value counts that is not the difference of two infinities.
-            ray = length * 10.0 ** np.arange(41.0, 1.0, -3.0)[:, None] * direction
+            ray = length * radii[:, None] * direction
             values = self.functions.values(self.point + ray)
+            # The farthest values count that are not the difference of two infinities.
             known = values[~np.isnan(values)]
-            rises = bool(known.size) and self.k * (known[0] - self.value) > 0.5
+            if not known.size:
+                self._fail_nan(self.point + ray[-1])
+            rises = self.k * (known[0] - self.value) > 0.5
+            if known.size > 1 and math.isfinite(known[0]):
+                rises &= self.k * (known[0] - known[1]) >= slope * math.log(1e3)
             if not rises:
-                value = known[0] if known.size else math.nan
-                got = (
-                    f"{self.functions.sign * value:.6g} far along "
-                    f"{check.describe(np.round(direction, 3).tolist())}"
+                self._fail_improper(direction, known[0])
+
+    def _check_axes(self) -> None:
+        """Fail where the energy is the same along an infinite axis, however far."""
+        for axis, scale in zip(self.axes, self.axis_scales, strict=True):
+            for side in (axis, -axis):
+                if scale < 1e100 or self.domain.chord(self.point, side)[1] < math.inf:
+                    continue
+                value = float(
+                    self.functions.values((self.point + 1e50 * side)[None])[0]
                 )
-                remedy = (
-                    "Its density cannot be normalized: bound the domain, or use mu > 0."
-                )
-                verb = "falls" if self.functions.sign < 0.0 else "rises"
-                condition = f"one that {verb} where the domain is unbounded"
-                check.fail(self.name, condition, got, remedy)
+                if self.k * abs(value - self.value) <= 1.0:
+                    self._fail_improper(side, value)
+
+    def _fail_improper(self, direction: Array, value: float) -> NoReturn:
+        got = (
+            f"{self.functions.sign * value:.6g} far along "
+            f"{check.describe(np.round(direction, 3).tolist())}"
+        )
+        remedy = "Its density cannot be normalized: bound the domain, or use mu > 0."
+        verb = "falls" if self.functions.sign < 0.0 else "rises"
+        condition = f"one that {verb} where the domain is unbounded"
+        check.fail(self.name, condition, got, remedy)
+
+    def _fail_nan(self, point: Array) -> NoReturn:
+        """Fail because F has no value at a point far away."""
+        result = self.functions.value.call_python(point)
+        got = f"{check.describe(result)} at {check.describe(point.tolist())}"
+        if recorded_errors.last and math.isfinite(result):
+            got = recorded_errors.last
+        infinity = "np.inf" if self.functions.sign > 0.0 else "-np.inf"
+        remedy = f"Return {infinity} where the density is 0, or bound the domain."
+        check.fail(self.name, "a number, or infinite where it is cut off", got, remedy)
 
     def _seems_convex(self) -> bool:
         """Return whether F passes at midpoints of pairs of points. If not, warn."""

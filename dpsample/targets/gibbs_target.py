@@ -16,7 +16,7 @@ compiled calls, between which Ctrl-C takes effect.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -245,6 +245,9 @@ class GibbsTarget:
         C functions that kernels call, compiled or loaded at first use.
     """
 
+    # Whether the energy may be infinite at points of the domain.
+    may_be_infinite: ClassVar[bool] = False
+
     k: float
     mu: float
     regularizer: Regularizer
@@ -280,6 +283,10 @@ class GibbsTarget:
     def new_work(self) -> Work:
         """Return scratch memory for one chain."""
         raise NotImplementedError
+
+    def describe_failure(self) -> str:
+        """Return what is wrong with a function of the user that failed, if known."""
+        return ""
 
     def identity(self, start: Array) -> list[object]:
         """Return arrays, numbers and texts that define the target, for checkpoints.

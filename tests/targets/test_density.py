@@ -82,6 +82,18 @@ class TestForms:
         for other in copies:  # the originals and their data are gone
             assert other.energy(POINT) == quadratic(POINT, MATRIX)
 
+    def test_globals_are_those_of_the_construction(self, monkeypatch):
+        target = dps.Density(energy=scaled, dim=2)
+        monkeypatch.setitem(globals(), "SCALE", 50.0)
+        for same in (target, copy.deepcopy(target)):
+            np.testing.assert_allclose(same.gradient(POINT), POINT, rtol=1e-4)
+            assert same.energy(POINT) == pytest.approx(2.5)
+        assert dps.Density(energy=scaled, dim=2).energy(POINT) == pytest.approx(125.0)
+
+    def test_data_of_another_byte_order(self):
+        target = gaussian(data=MATRIX.astype(">f8"))
+        assert target.energy(POINT) == quadratic(POINT, MATRIX)
+
     def test_data_are_copied(self):
         matrix = MATRIX.copy()
         target = gaussian(data=matrix)
@@ -130,8 +142,53 @@ class Callable:
         return theta @ theta
 
 
+def fills_a_part(theta, out):
+    out[0] = 2.0 * theta[0]
+
+
+def takes_more(theta, *rest):
+    return theta @ theta
+
+
+def imports(theta):
+    import math
+
+    return math.fsum(theta * theta)
+
+
+def has_no_tails(theta):
+    return 1.0 if theta[0] > 0.0 else theta @ theta
+
+
+def is_nan_far_out(theta):
+    return theta @ theta if theta @ theta < 50.0 else np.nan
+
+
+def raises_far_out(theta):
+    if theta @ theta > 50.0:
+        raise RuntimeError("my own text")
+    return theta @ theta
+
+
+def has_a_table(theta):
+    return theta @ theta + np.zeros(3)[int(abs(theta[0]))]
+
+
 GLOBAL = np.eye(2)
+LARGE = np.ones(200_000)
+SCALE = 1.0
 READS_GLOBAL = njit(lambda theta: theta @ GLOBAL @ theta)
+CALLS_READER = njit(lambda theta: READS_GLOBAL(theta))
+SQUARE = njit(lambda theta: theta @ theta)
+SIGNED = njit("f8(f8[::1])")(lambda theta: theta @ theta)
+PARALLEL = njit(parallel=True)(lambda theta: theta @ theta)
+
+
+def scaled(theta):
+    return 0.5 * SCALE * theta @ theta
+
+
+scaled_by_numba = njit(scaled)
 
 
 class TestRefusals:
@@ -167,6 +224,23 @@ class TestRefusals:
             ({"energy": quadratic, "data": {"a": 1.0}}, "NamedTuple"),
             ({"energy": quadratic, "data": np.array(["a"])}, "of entries float64"),
             ({"energy": READS_GLOBAL, "data": None}, "free of global arrays"),
+            ({"energy": CALLS_READER, "data": None}, "free of global arrays"),
+            ({"energy": lambda x: x @ x * LARGE[0], "data": None}, "than a megabyte"),
+            ({"energy": SIGNED, "data": None}, "without a signature"),
+            ({"energy": PARALLEL, "data": None}, "Leave out parallel=True"),
+            ({"energy": takes_more, "data": None}, "Use plain parameters"),
+            ({"energy": imports, "data": None}, "IMPORT_NAME"),
+            ({"energy": lambda x: (x @ x, x), "data": None}, "returns a real number"),
+            (
+                {"energy": SQUARE, "gradient": fills_a_part, "data": None},
+                r"fills out, got nan at index \[1\]",
+            ),
+            ({"energy": has_no_tails, "data": None}, "rises where the domain"),
+            ({"energy": is_nan_far_out, "data": None}, "Return np.inf where"),
+            ({"energy": raises_far_out, "data": None}, "RuntimeError: my own text"),
+            ({"energy": has_a_table, "data": None}, "IndexError"),
+            ({"energy": lambda x: 0.9 * np.log1p(x @ x), "data": None}, "normalized"),
+            ({"data": np.ma.array(MATRIX, mask=MATRIX > 1.0)}, "without a mask"),
             ({"energy": lambda x: x @ x}, r"a function f\(theta, data\)"),
             ({"k": 0.0}, "k must be a finite number > 0"),
             ({"mu": -1.0}, "mu must be"),
@@ -178,6 +252,20 @@ class TestRefusals:
     def test_what_is_wrong_is_named(self, options, message):
         with pytest.raises(ValueError, match=message):
             gaussian(**options)
+
+    def test_a_function_compiled_with_other_globals_is_refused(self, monkeypatch):
+        """At the origin both values are 0."""
+        dps.Density(energy=scaled_by_numba, dim=2)
+        monkeypatch.setitem(globals(), "SCALE", 50.0)
+        with pytest.raises(ValueError, match="the same function if Numba"):
+            dps.Density(energy=scaled_by_numba, dim=2)
+
+    def test_replace_takes_no_other_functions(self):
+        for change in ({"energy": negative}, {"data": 2.0 * MATRIX}):
+            with pytest.raises(ValueError, match="Make a new Density"):
+                dataclasses.replace(gaussian(), **change)
+        with pytest.raises(ValueError, match="dim must be 2"):
+            dataclasses.replace(gaussian(), dim=3, feature_names=None)
 
     def test_a_wrong_sign_on_a_bounded_domain_is_asked_about(self):
         with pytest.warns(RuntimeWarning, match="Is it meant as log_density="):
@@ -226,6 +314,52 @@ def test_every_sampler_has_the_right_law_or_refuses(sampler):
         return
     with pytest.raises(ValueError, match="It reads records, and a Density has none"):
         dps.sample(target, sampler=sampler(), num_draws=10, progress=False)
+
+
+def half_disk(theta):
+    return 0.5 * theta @ theta if theta @ theta < 4.0 else np.inf
+
+
+@pytest.mark.parametrize("name", ["BilliardHMC", "MALA", "RandomWalk"])
+def test_chains_start_where_the_density_is_positive(name):
+    """A wide box around the support: starts outside of it would stay there."""
+    target = dps.Density(energy=half_disk, dim=2, domain=dps.domains.Box(-3.0, 3.0))
+    mean, _ = mean_square(target, getattr(dps.samplers, name)())
+    # r^2 / 2 is exponential, cut at 2.
+    truth = 1.0 - 2.0 * np.exp(-2.0) / (1.0 - np.exp(-2.0))
+    assert mean == pytest.approx(truth, rel=0.15)
+    with pytest.raises(ValueError, match="where the density is positive"):
+        dps.sample(target, init=[2.0, 2.0], num_draws=10, progress=False)
+
+
+def fails_rarely(theta):
+    if theta[0] > 2.0:
+        raise RuntimeError("my own text")
+    return 0.5 * theta @ theta
+
+
+@pytest.mark.parametrize(
+    ("energy", "message"),
+    [
+        (fails_rarely, "energy raised RuntimeError: my own text .line"),
+        (lambda x: 0.5 * x @ x if x[0] < 2.0 else np.nan, r"NaN.* at \[2\."),
+        (lambda x: 0.5 * x @ x if x[0] < 2.0 else -np.inf, r"infinite at \[2\."),
+    ],
+)
+def test_failures_during_a_run_are_described(energy, message, capsys):
+    target = dps.Density(energy=energy, dim=2, domain=dps.domains.Box(-3.0, 3.0))
+    sampler = dps.samplers.RandomWalk()
+    with pytest.raises(dps.SamplingError, match=message):
+        dps.sample(target, sampler=sampler, progress=False)
+    assert "Exception ignored" not in capsys.readouterr().err
+
+
+def test_a_mode_far_away_is_found():
+    """Energies of 5e15 at the origin, whose rounding is near 1."""
+    target = dps.Density(energy=lambda x: 0.5 * (x[0] - 1e8) ** 2, dim=1)
+    draws = dps.sample(target, sampler=dps.samplers.MALA(), seed=1, progress=False)
+    off = draws.posterior["theta"].values - 1e8
+    assert np.mean(off**2) == pytest.approx(1.0, rel=0.3)
 
 
 def test_equalities_are_drawn_in_free_coordinates():

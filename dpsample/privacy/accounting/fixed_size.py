@@ -35,7 +35,6 @@ from decimal import Context, Decimal, localcontext
 from functools import partial
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -140,6 +139,8 @@ def _epsilon_at(
 
 def _log_moment(log_rate: float, noise: float, order: int) -> float:
     """Return a bound of (a - 1) D_a of one step at an integer order a >= 1."""
+    from scipy.special import gammaln, logsumexp
+
     if order == 1:
         return 0.0
     j = np.arange(2, order + 1)

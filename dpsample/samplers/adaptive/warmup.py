@@ -167,7 +167,7 @@ class _Pilots:
                 if begin in (0, num_skipped):
                     state.workspace.totals[:] = state.workspace.gradient_sum[:] = 0.0
                 rows = path[part], stats[: part.stop - begin]
-                raise_unless_ok(fill(state, self.rng, *rows))
+                raise_unless_ok(fill(state, self.rng, *rows), target)
                 heights[part] = rows[1][:, STAT.energy]
         num_kept = NUM_PILOTS * (width - num_skipped)
         totals = np.concatenate([state.workspace.totals for state in self.states])
@@ -304,10 +304,15 @@ def disperse(
     of the plan can leave it.
     """
     velocity = plan.mass.spread(rng.standard_normal(plan.mass.num_white))
-    start = billiard.fly_freely(
-        target, plan, position=plan.center, velocity=velocity, duration=2.0
-    )
-    state, half_rank = billiard.init(target, plan, start), 0.5 * plan.mass.rank
+    # A user's density may be 0 at the end of the flight. Then a shorter one is made.
+    for duration in 2.0 * 0.7 ** np.arange(50):
+        start = billiard.fly_freely(
+            target, plan, position=plan.center, velocity=velocity, duration=duration
+        )
+        state = billiard.init(target, plan, start)
+        if not (target.may_be_infinite and state.energy[0] == math.inf):
+            break
+    half_rank = 0.5 * plan.mass.rank
     arguments = target.numbers, target.pieces, plan.center, state.work
     # The energy of a Gaussian has the mean rank / 2 and the variance rank / 2.
     deviation = math.sqrt(half_rank)
@@ -322,7 +327,7 @@ def disperse(
         start = state.position.copy()
         if may_stay and _can_leave(target, plan, state, rng):
             return start
-        raise_unless_ok(fill(state, rng, draws, stats))
+        raise_unless_ok(fill(state, rng, draws, stats), target)
         energy, energy_before = float(state.energy[0]), energy
     return state.position.copy()
 
@@ -340,7 +345,7 @@ def _can_leave(
     start, is_tuned = state.position.copy(), state.workspace.tuning["is_on"][0]
     state.workspace.tuning["is_on"] = False
     for _ in range(50 if plan.has_kicks else 8):
-        raise_unless_ok(fill(state, rng, draws, stats))
+        raise_unless_ok(fill(state, rng, draws, stats), target)
         if (draws[0] != start).any():
             return True
     state.workspace.tuning["is_on"] = is_tuned
