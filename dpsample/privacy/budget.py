@@ -91,7 +91,8 @@ def check_not_pure(budget: Budget | None, method: str) -> None:
     if budget is not None and budget.is_pure:
         remedy = (
             "Give a delta far below 1 / (number of records), or ask a query with "
-            "dps.noise.laplace_mechanism or geometric_mechanism, which need none."
+            "dps.noise.laplace_mechanism, k_norm_mechanism or geometric_mechanism, "
+            "which need none."
         )
         check.fail("budget.delta", f"> 0 for {method}", "0", remedy)
 

@@ -49,6 +49,8 @@ OBJECTIVE = PerturbedObjective(
 REFUSALS = {
     "calibrate": lambda: calibrate(FACTS, PURE),
     "release": lambda: dps.release(problem(), PURE),
+    "range": lambda: calibrate(FACTS, PURE, calibration="range"),
+    "release by range": lambda: dps.release(problem(), PURE, calibration="auto"),
     "minimize": lambda: dps.minimize(problem(), GD, PURE),
     "paper": lambda: dps.minimize(problem(), GD, PURE, calibration="paper"),
     "intervals": lambda: dps.intervals(problem(), PURE),
@@ -85,7 +87,11 @@ def test_purely_private_noise_takes_a_pure_budget(name):  # A5
     assert dps.verify(certificate) and dps.verify(certificate, checker="ball")
     again = privacy.EventCertificate.from_json(certificate.to_json())
     assert again == certificate and again.budget.is_pure
-    assert "0.0" in str(certificate) and "<html" in certificate.to_html()
+    # Statement and page say that delta is 0, in one word.
+    stated = "is 1-differentially private (pure) when one record is replaced"
+    assert certificate.statement.startswith("1-DP (pure) under replace_one: ")
+    assert stated in certificate.statement and stated in certificate.to_html()
+    assert "(pure)" in str(certificate) and "<html" in certificate.to_html()
 
 
 @pytest.mark.parametrize("name", REFUSALS)

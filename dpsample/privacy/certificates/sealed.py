@@ -282,9 +282,12 @@ class Sealed(ABC):
     def _guarantee(self, subject: str, also: str = "") -> str:
         """Return the guarantee about ``subject``, with warnings if it is weak."""
         relation, delta = self.budget.relation, self.budget.delta
-        pair = f"({round_up(self.epsilon_proved)}, {delta!r})"
+        level, pure = f"({round_up(self.epsilon_proved)}, {delta!r})", ""
+        if self.budget.is_pure:
+            level, pure = round_up(self.epsilon_proved), " (pure)"
         text = (
-            f"{pair}-DP under {relation}: {subject} is {pair}-differentially private "
+            f"{level}-DP{pure} under {relation}: {subject} is "
+            f"{level}-differentially private{pure} "
             f"when {RELATION_WORDS[relation]}{also}."
         )
         if not self.is_proved:

@@ -161,7 +161,10 @@ class CalibrationInputs:
         check.instance(PublicFacts, problem=self.facts, remedy=remedy)
         remedy = "Use dps.Budget(epsilon=..., delta=...)."
         check.instance(Budget, budget=self.budget, remedy=remedy)
-        check_not_pure(self.budget, "the exponential mechanism of Gaussian privacy")
+        method = "the exponential mechanism of Gaussian privacy"
+        if self.calibration == "range":
+            method = "draws, whose localization and random bits are part of delta"
+        check_not_pure(self.budget, method)
         check.at_least(1.0, p=self.p)
         check.one_of(("population", "empirical"), risk=self.risk)
         calibrations = ("exact", "closed_form", "paper", "range")
