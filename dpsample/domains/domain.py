@@ -275,6 +275,7 @@ class Domain(Spec):
 
     def half_widths(self, dim: int) -> Array:
         """Return half of the width along each axis, shape (dim,)."""
+        self.check(dim)
         eye = np.eye(dim)
         return np.asarray(0.5 * (self.support(eye) + self.support(-eye)))
 
