@@ -22,9 +22,8 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.addresses import address_of, function_at
-from dpsample.core.arrays import Array, Ints, Values
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import Piece, Pointer, kernel, vector
-from dpsample.core.sparse import Directions
 from dpsample.core.spec import Json, lazy_property
 from dpsample.core.user_functions import (
     UserData,
@@ -327,11 +326,6 @@ class CustomBody(Domain):
         """Return the function that finds where a path leaves the domain."""
         self.check(dim)
         return custom_exit
-
-    def support(self, directions: Directions) -> Values:
-        """Raise, because membership alone gives no such bound."""
-        remedy = "Use a domain of dps.domains, such as Polytope, in a problem."
-        check.fail("domain", "one with a known support function", self, remedy)
 
     def slacks(self, points: Array) -> Array:
         """Return one column with 1 less the gauge about the inner point."""

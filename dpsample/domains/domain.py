@@ -13,7 +13,7 @@ as `Domain.lp_exponent` or `Domain.facets`, and not the class.
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 from numba import types
@@ -275,6 +275,7 @@ class Domain(Spec):
 
     def half_widths(self, dim: int) -> Array:
         """Return half of the width along each axis, shape (dim,)."""
+        self.check(dim)
         eye = np.eye(dim)
         return np.asarray(0.5 * (self.support(eye) + self.support(-eye)))
 
@@ -470,12 +471,21 @@ class Domain(Spec):
         -------
         float or ndarray, shape (...)
             The maxima, infinite where there is none.
+
+        Raises
+        ------
+        ValueError
+            If the domain does not have public bounds, and no support function is known.
         """
-        raise NotImplementedError
+        return self._refuse_bound("support function")
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Return an upper bound of ``||theta - center||_p`` on the domain."""
-        raise NotImplementedError
+        return self._refuse_bound("bound of its norms")
+
+    def _refuse_bound(self, bound: str) -> NoReturn:
+        remedy = "Use a domain of dps.domains, such as Polytope, in a problem."
+        check.fail("domain", f"one with a known {bound}", self, remedy)
 
     def diameter(self, p: float, dim: int) -> float:
         """Return an upper bound of the l_p distance of two points of the domain.

@@ -294,6 +294,7 @@ class Intersection(Domain):
 
     def half_widths(self, dim: int) -> Array:
         """Return the smallest half width of the parts along each axis."""
+        self.check(dim)
         return np.asarray(np.min([p.half_widths(dim) for p in self.parts], axis=0))
 
 
