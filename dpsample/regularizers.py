@@ -813,7 +813,7 @@ def _random_point(
 
 def custom(
     value: Callable[..., float],
-    gradient: Callable[..., Any],
+    gradient: Callable[..., object],
     *,
     data: object = (),
     strong_convexity: float = 0.0,

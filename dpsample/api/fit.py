@@ -85,7 +85,7 @@ def fit(
     """Fit privately, by the method that `advise` recommends for the problem.
 
     It is the usual way to a private answer. `minimize` runs a method of your choice,
-    and `release` draws from the exponential mechanism, also on domains that are no
+    and `release` draws from the exponential mechanism, also on domains that are not
     ball.
 
     Parameters

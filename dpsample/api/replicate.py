@@ -103,14 +103,14 @@ class Replicates:
 @pauses.single_threaded_blas()
 def replicate(
     verb: Callable[..., object],
-    *arguments: Any,
+    *arguments: object,
     num_replicates: int,
     seed: Seed | Sequence[np.random.SeedSequence] = 0,
     threads: int | None = None,
     evaluate: Evaluate | None = None,
     data: Records | None = None,
     progress: bool = True,
-    **options: Any,
+    **options: object,
 ) -> Replicates:
     """Run `minimize`, `release` or `sample` many times, in threads.
 
@@ -239,8 +239,8 @@ def _seeds(seed_argument: Seed | Seeds, number: int) -> Seeds:
 
 def _runs(
     verb: Callable[..., object],
-    arguments: tuple[Any, ...],
-    options: dict[str, Any],
+    arguments: tuple[object, ...],
+    options: dict[str, object],
     data: Records | None,
 ) -> Runs:
     """Return a function that takes seeds and makes one run for each of them."""

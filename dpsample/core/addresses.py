@@ -21,7 +21,7 @@ from dpsample.core.jit import PieceType
 _objects: dict[int, object] = {}
 
 
-def address_of(value: Any) -> int:
+def address_of(value: object) -> int:
     """Return the address of a C function, or of a tuple that kernels get by address."""
     if numba.config.DISABLE_JIT:
         _objects[id(value)] = value

@@ -60,7 +60,7 @@ def describe(value: object) -> str:
     if isinstance(value, float | np.floating):
         number, text = float(value), f"{float(value):.12g}"
         # All digits are shown if twelve are not exact, because a message such as
-        # "at most 0.3, got 0.3" would be no help.
+        # "at most 0.3, got 0.3" would not help.
         return text if float(text) == number else repr(number)
     if isinstance(value, int) and value.bit_length() > 256:
         # Python does not print integers of more than 4300 digits.

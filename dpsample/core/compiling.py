@@ -176,7 +176,7 @@ class KernelPasses(PassManager):  # type: ignore[misc]
     analyze the function themselves.
     """
 
-    def _runPass(self, index: int, pss: CompilerPass, internal_state: Any) -> None:
+    def _runPass(self, index: int, pss: CompilerPass, internal_state: object) -> None:
         """Run one pass with the steps of Numba's own method that it needs."""
         pss.analysis = self._analysis
         with new_error_context("Pass {name}", name=pss.name()):
@@ -188,7 +188,7 @@ class KernelPasses(PassManager):  # type: ignore[misc]
 class KernelCompiler(Compiler):  # type: ignore[misc]
     """Numba's compiler, with the passes that a function needs."""
 
-    def __init__(self, typingctx: Any, *args: Any) -> None:
+    def __init__(self, typingctx: object, *args: object) -> None:
         *rest, flags, local_types = args
         super().__init__(typingctx, *rest, KernelFlags(flags), local_types)
         self.state.typingctx = KernelTyping(typingctx)
@@ -298,7 +298,7 @@ def lower_callees(template_class: type) -> None:
     if choose is None:
         return
 
-    def choose_for_kernel(template: Any) -> Any:
+    def choose_for_kernel(template: object) -> Any:
         decorator = choose(template)
         flags = ConfigStack.top_or_none()
         # Sums that may be reordered stay as Numba has always compiled them.

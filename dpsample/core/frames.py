@@ -249,7 +249,7 @@ _packer = lru_cache(maxsize=4096)(struct.Struct)
 def _address_of(array: Array) -> int:
     """Return the address of an array's first entry.
 
-    ``__array_interface__`` is faster for arrays of numbers, but for arrays of records
+    ``__array_interface__`` is faster for arrays of numbers. For arrays of records
     it describes all fields, which takes a tenth of a millisecond.
     """
     if array.dtype.names is None:

@@ -314,7 +314,7 @@ def run_in_threads(
         if is_stopped:
             raise StoppedError
 
-    def work(number: int, task_arguments: tuple[Any, ...]) -> None:
+    def work(number: int, task_arguments: tuple[object, ...]) -> None:
         nonlocal is_stopped
         try:
             with listening(on_pause):

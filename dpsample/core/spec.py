@@ -66,7 +66,7 @@ class Spec:
         """Hash the content: equal specs may hold 1 and 1.0, or 0.0 and -0.0."""
         return hash(_hashable(self.to_dict()))
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Set the fields of a copy, and freeze its arrays, which were writable."""
         for value in state.values():
             if isinstance(value, np.ndarray):
@@ -97,7 +97,7 @@ else:
         kept.
         """
 
-        def __get__(self, instance: object, owner: Any = None) -> Any:
+        def __get__(self, instance: object, owner: object = None) -> Any:
             """Compute the value, unless the object has it."""
             if instance is None:
                 return self

@@ -283,7 +283,7 @@ class UserFunction:
     at an address. It takes the place of the code in `digest`.
     """
 
-    name: str  # of the parameter that the user gave, for messages
+    name: str  # parameter that the user gave, for messages
     function: Callable[..., Any]
     data: UserData
     arguments: tuple[str, ...] = ()
@@ -521,7 +521,7 @@ def _reject_arrays(name: str, function: object, seen: set[int]) -> None:
             _reject_arrays(name, value, seen)
 
 
-def _line_of(error: Exception, function: Callable[..., Any]) -> str:
+def _line_of(error: Exception, function: Callable[..., object]) -> str:
     """Return the deepest line of the user's function in a traceback."""
     trace, text = error.__traceback__, ""
     code = getattr(function, "__code__", None)

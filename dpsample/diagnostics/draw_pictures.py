@@ -423,7 +423,7 @@ def _plot_by_arviz(
     coefficients: Sequence[str] | None,
     *,
     chains_of: str = "",
-    **options: Any,
+    **options: object,
 ) -> PlotCollection:
     """Call arviz-plots, with panels of equal size and line styles for the chains.
 

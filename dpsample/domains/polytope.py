@@ -616,7 +616,7 @@ class _Constraints(NamedTuple):
         return rows, limits, names
 
 
-def _read_matrix(name: str, value: Any) -> Rows | None:
+def _read_matrix(name: str, value: object) -> Rows | None:
     """Return a checked matrix, sparse if it is given so, or None."""
     if value is None:
         return None
@@ -653,7 +653,7 @@ def _read_dim(values: dict[str, Any], matrices: dict[str, Rows | None]) -> int:
     check.fail("A or A_eq", condition, "None", "They show the number of coordinates.")
 
 
-def _read_bounds(name: str, value: Any, dim: int) -> Array:
+def _read_bounds(name: str, value: object, dim: int) -> Array:
     """Return bounds of all coordinates, infinite where there is none."""
     endless = -np.inf if name == "lower" else np.inf
     if value is None:
@@ -672,7 +672,7 @@ def _read_bounds(name: str, value: Any, dim: int) -> Array:
     return bound
 
 
-def _read_names(value: Any, part: str) -> tuple[str, ...] | None:
+def _read_names(value: object, part: str) -> tuple[str, ...] | None:
     """Return the names of rows or columns of a table of pandas, or None."""
     labels = getattr(value, part, None)
     if labels is None or callable(labels) or getattr(labels, "dtype", None) is None:

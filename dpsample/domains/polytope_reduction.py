@@ -62,7 +62,7 @@ class Reduction(NamedTuple):
     point: Array  # (n,): inside all inequalities, on the equalities up to the tolerance
     widths: Array  # (n,): about the ranges of the coordinates, > 0
     may_reach: Bools  # (2, n): whether points may be at the lower and upper bounds
-    ranges: tuple[Array, Array] | None  # of z, if they were computed
+    ranges: tuple[Array, Array] | None  # ranges of z, if they were computed
     num_programs: int
 
 

@@ -147,7 +147,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         """Return the loss of the model."""
 
     @abstractmethod
-    def _response(self, y: Any) -> tuple[Array, float | None]:
+    def _response(self, y: object) -> tuple[Array, float | None]:
         """Return encoded responses and, if they are numbers, their bound."""
 
     def fit(self, X: object, y: object) -> Self:

@@ -44,7 +44,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         tags.regressor_tags.poor_score = True
         return tags
 
-    def _response(self, y: Any) -> tuple[Array, float | None]:
+    def _response(self, y: object) -> tuple[Array, float | None]:
         """Return scaled responses (num_records,), and the bound of their size."""
         values = column_or_1d(y, warn=True)
         if values.dtype.kind in "mM":  # they would become numbers of nanoseconds
@@ -269,7 +269,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         tags.classifier_tags.poor_score = True
         return tags
 
-    def _response(self, y: Any) -> tuple[Array, float | None]:
+    def _response(self, y: object) -> tuple[Array, float | None]:
         """Return -1 or 1 for each record, and None, because labels need no bound."""
         labels = column_or_1d(y, warn=True)
         # Missing labels in an array of objects are None or texts such as "NA". NaN is

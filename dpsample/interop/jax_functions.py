@@ -29,7 +29,7 @@ CALLBACK = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64, ctypes.c_int64)
 
 
 def from_jax(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     dim: int | Mapping[str, int | tuple[int, ...]],
     *,
     domain: Domain | None = None,
@@ -92,7 +92,7 @@ def from_jax(
 
     is_named = isinstance(dim, Mapping)
 
-    def of_vector(theta: Any) -> Any:
+    def of_vector(theta: object) -> Any:
         return function(_split(theta, shapes)) if is_named else function(theta)
 
     callback = _Callback(of_vector, body.interior_point(size))
@@ -126,7 +126,7 @@ class _Callback:
         self.double_precision: Any = module.enable_x64
         self.interrupt: BaseException | None = None
 
-        def both(theta: Any) -> Any:
+        def both(theta: object) -> Any:
             value, gradient = jax.value_and_grad(function)(theta)
             # One array of both is converted in half of the time of two.
             return jax.numpy.concatenate([value[None], gradient])

@@ -151,7 +151,7 @@ def _functions(model: Any, point: dict[str, Array]) -> DensityFunctions:
     )
 
 
-def _leaves(program: list[Any]) -> list[tuple[Any, Array]]:
+def _leaves(program: list[object]) -> list[tuple[Any, Array]]:
     """Return shared variables and constants of a program, with their values."""
     from pytensor.compile.sharedvalue import SharedVariable
     from pytensor.graph.basic import Constant
@@ -168,7 +168,7 @@ def _leaves(program: list[Any]) -> list[tuple[Any, Array]]:
     return leaves
 
 
-def _identity(program: list[Any]) -> str:
+def _identity(program: list[object]) -> str:
     """Return a text that changes with the operations and the constants."""
     from pytensor.printing import debugprint
 

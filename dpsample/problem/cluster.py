@@ -209,9 +209,9 @@ def _store_partition(
     rules: RecordRules,
     first: int,
     count: int,
-    rows: Any,
-    response: Any,
-    offset: Any = None,
+    rows: object,
+    response: object,
+    offset: object = None,
 ) -> _Partition:
     """Return the storage of ``count`` records from number ``first`` on.
 

@@ -491,7 +491,7 @@ def unique(names: Iterable[object]) -> list[str]:
 
 
 def as_records(
-    features: Any, response: Any, offset: Any
+    features: object, response: object, offset: object
 ) -> tuple[Any, Sequence[str] | None, Any, Any]:
     """Return features, names of their columns if known, response and offset.
 

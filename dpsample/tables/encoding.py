@@ -293,7 +293,7 @@ class Encoding:
         _warn_about_clipping(num_clipped)
         return rows
 
-    def response(self, frame: Any) -> Array:
+    def response(self, frame: object) -> Array:
         """Encode the target column.
 
         Parameters

@@ -138,7 +138,7 @@ class DensityTrial:
     def scales(self, directions: Array) -> Array:
         """Return lengths t along directions over which the energy changes by about 1.
 
-        Of energies larger than 1e12 they are lengths of changes that rounding leaves.
+        Energies above 1e12 have lengths of the changes that rounding leaves.
 
         They are at most half of the way to the boundary, and signs are those of the
         side with the longer way.

@@ -395,7 +395,7 @@ def _read_spec(c: Json, field: str) -> _Spec | str:
     return _Spec(value["type"], value["parameters"], is_former=False)
 
 
-def _check_spec(value: Any, field: str, depth: int) -> None:
+def _check_spec(value: object, field: str, depth: int) -> None:
     """Check the form of a mechanism, or of a part of one."""
     _require(depth >= 0, f"{field} is nested too deeply")
     if isinstance(value, list):
