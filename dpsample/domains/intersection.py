@@ -240,6 +240,7 @@ class Intersection(Domain):
 
     def _prepared(self, dim: int) -> tuple[list[Part], Array]:
         """Return the parts for kernels, and the inner point."""
+        check.integer(1, dim=dim)
         known: dict[int, tuple[list[Part], Array]] = vars(self)["_by_dim"]
         if dim not in known:
             self.check(dim)
