@@ -387,11 +387,11 @@ class Domain(Spec):
 
     def move_inside(self, points: Array) -> Array:
         """Return points of shape (..., d) that rounding errors put outside, inside."""
-        moved = np.array(points, dtype=np.float64)
-        for point in moved.reshape(-1, moved.shape[-1]):  # views
+        inner_points = np.array(points, dtype=np.float64)
+        for point in inner_points.reshape(-1, inner_points.shape[-1]):  # views
             if not self.contains(point):
                 point[:] = self.project(point)
-        return moved
+        return inner_points
 
     def facets(self, dim: int) -> tuple[Array, Array]:
         """Return rows a and bounds b of all inequalities <a, theta> <= b.

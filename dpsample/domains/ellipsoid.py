@@ -178,8 +178,8 @@ def ellipsoid_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
     for i in range(dim):
         y = 0.0
         for j in range(dim):
-            moved = theta[j] + time * (velocity[j] + 0.5 * time * pull[j])
-            y += body.root[i, j] * (moved - body.center[j])
+            coordinate = theta[j] + time * (velocity[j] + 0.5 * time * pull[j])
+            y += body.root[i, j] * (coordinate - body.center[j])
         for j in range(dim):
             normal[j] += y * body.root[i, j]
 

@@ -241,12 +241,12 @@ class Intersection(Domain):
     def _prepared(self, dim: int) -> tuple[list[Part], Array]:
         """Return the parts for kernels, and the inner point."""
         check.integer(1, dim=dim)
-        known: dict[int, tuple[list[Part], Array]] = vars(self)["_by_dim"]
-        if dim not in known:
+        parts_by_dim: dict[int, tuple[list[Part], Array]] = vars(self)["_by_dim"]
+        if dim not in parts_by_dim:
             self.check(dim)
             parts = [_prepare(part, dim) for part in self.parts]
-            known[dim] = parts, self._find_inner_point(dim)
-        return known[dim]
+            parts_by_dim[dim] = parts, self._find_inner_point(dim)
+        return parts_by_dim[dim]
 
     def _find_inner_point(self, dim: int) -> Array:
         if self.inner_point is not None:

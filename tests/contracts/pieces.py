@@ -21,7 +21,7 @@ TRIES = 200  # draws of parameters, of which a class refuses those out of its ra
 NOT_PIECES = {losses.Loss, losses.Custom, losses.RecordGradient, domains.Domain}
 NOT_PIECES |= {regularizers.Regularizer, noise.Noise}
 # No domain has a proved range of these: see tests/regularizers.
-NOT_PIECES |= {regularizers.PowerNorm, regularizers.Custom}
+NOT_PIECES |= {regularizers.PowerNorm, regularizers.CustomRegularizer}
 
 
 def public(base, module, registered):
