@@ -28,7 +28,6 @@ from dpsample.domains import Ball, Domain, Polytope, WholeSpace
 
 Array = NDArray[np.float64]
 clock = time.process_time
-WANTED = 1000.0  # effective draws, of coordinates and of their squares
 ROWS: dict[str, Callable[[], None]] = {}
 
 
@@ -108,9 +107,10 @@ def reach(domain: Domain, dim: int, built: float, num_draws: int) -> tuple[Any, 
     draws = tree.posterior["theta"].values
     ess = effective(draws)
     warm = max(cpu - rate * num_draws, 0.0)
-    wanted = rate * num_draws * WANTED / ess
+    # Effective draws, of coordinates and of their squares.
+    wanted_seconds = rate * num_draws * 1000.0 / ess
     facts = {
-        "cpu_to_1000": built + prepared + warm + wanted,
+        "cpu_to_1000": built + prepared + warm + wanted_seconds,
         "built": built,
         "prepared": prepared,
         "warm_up": warm,

@@ -75,8 +75,6 @@ PATIENCE = 60.0
 # of compiled code and libraries be counted.
 TRIES = 4
 QUICK = 3.0
-# Draws per chain of a peer with two chains: as many as four chains of ours make.
-PEER_DRAWS = 2000
 
 
 class Compiler(event.Listener):
@@ -214,7 +212,9 @@ def with_peers(row: dict[str, Any], case: targets.Case, options: Any) -> None:
     rates, notes = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "target.npz")
-        targets.save(dataclasses.replace(case, max_draws=PEER_DRAWS), path)
+        # Draws per chain of a peer with two chains: as many as four chains of ours
+        # make.
+        targets.save(dataclasses.replace(case, max_draws=2000), path)
         for name in (peer for peer in PEERS if peers.fits(peer, case)):
             command = [str(samplers.HERE / "peers.py"), name, str(path)]
             draws, facts = samplers.run_process(

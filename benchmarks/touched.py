@@ -27,15 +27,14 @@ from dpsample.core.pauses import single_threaded_blas
 from dpsample.core.streams import streams
 from dpsample.samplers.chain import NUM_STATS, STAT
 
-PAGE_OUT = 21  # MADV_PAGEOUT, which Python has no name for
-
 
 def drop(columns: list[Any]) -> None:
     """Have mapped columns on the disk alone."""
     for column in columns:
         if isinstance(column.base, np.memmap):
             column.base._mmap.flush()
-            column.base._mmap.madvise(PAGE_OUT)
+            # MADV_PAGEOUT, which Python has no name for.
+            column.base._mmap.madvise(21)
 
 
 def bytes_read() -> int:

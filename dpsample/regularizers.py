@@ -662,7 +662,7 @@ GRADIENT_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Custom(Regularizer):
+class CustomRegularizer(Regularizer):
     """Regularizer of the function `custom`. Read from a file, it has only its facts."""
 
     name: ClassVar[str] = "custom"
@@ -818,7 +818,7 @@ def custom(
     data: object = (),
     strong_convexity: float = 0.0,
     norm: float = 2.0,
-) -> Custom:
+) -> CustomRegularizer:
     """Make a regularizer from a value and a gradient of the user.
 
     For densities (`dpsample.Density`) only. Targets with records and releases reject
@@ -842,7 +842,7 @@ def custom(
 
     Returns
     -------
-    Custom
+    CustomRegularizer
         Regularizer for `dpsample.Density`, which compares the functions with each other
         and with the constant at points of its domain.
 
@@ -876,7 +876,7 @@ def custom(
         UserFunction("value", height, copy),
         UserFunction("gradient", slope, copy, ("result",) if fills else ()),
     )
-    return Custom(
+    return CustomRegularizer(
         p=float(norm),
         strong_convexity=float(strong_convexity),
         digests=tuple(functions.digests()),
@@ -884,7 +884,7 @@ def custom(
     )
 
 
-KINDS = (SquaredNorm, Entropy, SchattenSquared, PowerNorm, Custom)
+KINDS = (SquaredNorm, Entropy, SchattenSquared, PowerNorm, CustomRegularizer)
 
 
 def from_dict(data: spec.Json) -> Regularizer:

@@ -4,8 +4,6 @@ import numpy as np
 from scipy.optimize import brentq, minimize
 from scipy.special import expit
 
-LEAST_RIDGE = 1e-9  # over the largest that is tried
-
 
 def minimum(problem, l1=0.0):
     """Minimizer of F + l1 |w|_1 on the l2 ball of radius M, and its duality gap.
@@ -17,16 +15,17 @@ def minimum(problem, l1=0.0):
     """
     risk, radius = _risk(problem), problem.domain.radius
     start = np.zeros(problem.dim)
-    most = np.linalg.norm(_soft(risk(start)[1], l1)) / radius
+    max_ridge = np.linalg.norm(_soft(risk(start)[1], l1)) / radius
     theta = _minimize_with_ridge(risk, l1, 0.0, start)
     if np.linalg.norm(theta) > radius:
+        # The smallest ridge is this share of the largest that is tried.
         root = brentq(
             lambda log: (
                 np.linalg.norm(_minimize_with_ridge(risk, l1, np.exp(log), start))
                 - radius
             ),
-            np.log(LEAST_RIDGE * most),
-            np.log(most),
+            np.log(1e-9 * max_ridge),
+            np.log(max_ridge),
             xtol=1e-12,
         )
         theta = _minimize_with_ridge(risk, l1, np.exp(root), start)

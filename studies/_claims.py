@@ -253,15 +253,15 @@ UNPROVED = {
 def judge(paper, formula, claim, *, has_noise):
     """Attained and proved epsilon, and noise needed, in units of what is claimed."""
     truth = (FORMULAS | OTHERS)[paper, formula](claim)
-    own = truth.claim.epsilon  # a stage may spend a part
-    found = {
-        "attained": 0.0 if truth.attained is None else truth.attained(1.0) / own,
-        "proved": math.inf if truth.proved is None else truth.proved(1.0) / own,
+    epsilon = truth.claim.epsilon  # a stage may spend a part
+    sizes = {
+        "attained": 0.0 if truth.attained is None else truth.attained(1.0) / epsilon,
+        "proved": math.inf if truth.proved is None else truth.proved(1.0) / epsilon,
     }
     if has_noise and truth.needed is not None:
-        found["noise"] = truth.needed()
-    elif has_noise and math.isfinite(found["proved"]):
-        factor = needed_factor(truth.proved, own, start=found["proved"] * own)
+        sizes["noise"] = truth.needed()
+    elif has_noise and math.isfinite(sizes["proved"]):
+        factor = needed_factor(truth.proved, epsilon, start=sizes["proved"] * epsilon)
         if factor is not None:
-            found["noise"] = factor
-    return found
+            sizes["noise"] = factor
+    return sizes

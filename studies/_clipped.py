@@ -108,12 +108,12 @@ def _nominal_epsilon(data, loss, method, n, epsilon):
     params = {"data": data, "loss": loss, "method": method, "n": n}
     params |= {"epsilon": epsilon, "setting": "printed"}
     facts, rule = facts_of(params), method_of(params)
-    wanted = gdp_from_budget(epsilon, n**-1.1)
+    gdp = gdp_from_budget(epsilon, n**-1.1)
     low, high = math.log(1e-3), math.log(1e4)
     for _ in range(50):
         middle = 0.5 * (low + high)
         event = rule.recipe(facts, budget_of(params, math.exp(middle)), "paper").event
-        is_spent = event is None or event.gdp > wanted
+        is_spent = event is None or event.gdp > gdp
         low, high = (low, middle) if is_spent else (middle, high)
     return math.exp(low)
 
@@ -136,15 +136,15 @@ def cell(params, seed):
     order = np.random.default_rng(draw).permutation(len(response))[:size]
     train = make_problem(name, loss, features[order], response[order])
     test = problem(name, "test", loss)
-    least, gap, multiplier = minimum(name, "test", loss)
-    found, budget, calibration = {}, budget_of(params), "exact"
+    min_risk, gap, multiplier = minimum(name, "test", loss)
+    results, budget, calibration = {}, budget_of(params), "exact"
     if params["method"] == "Clipped GD":
-        found["gap"] = gap
+        results["gap"] = gap
         if loss == "logistic":
-            found["multiplier"] = multiplier
+            results["multiplier"] = multiplier
     if params["setting"] == "printed":
-        found["claimed"] = nominal_epsilon(params)
-        budget, calibration = budget_of(params, found["claimed"]), "paper"
+        results["claimed"] = nominal_epsilon(params)
+        budget, calibration = budget_of(params, results["claimed"]), "paper"
 
     def risk(method):
         options = {"calibration": calibration, "seed": noise}
@@ -152,16 +152,16 @@ def cell(params, seed):
 
     if params["setting"] == "tuned":
         starts = STARTS[params["method"]]
-        point, best, found["tries"], found["inside"] = search_grid(
+        point, best, results["tries"], results["inside"] = search_grid(
             lambda *point: risk(setting_of(params, *point)),
             starts,
             (FACTOR,) * len(starts),
             TRIES,
         )
-        found |= {"clip": point[0], "scale": point[1]}
+        results |= {"clip": point[0], "scale": point[1]}
     else:
         best = risk(method_of(params))
-    return found | {"excess": best - least}
+    return results | {"excess": best - min_risk}
 
 
 def bound(params):
@@ -187,10 +187,10 @@ def cells_of(loss, names, epsilons, sizes):
     """Grid of two sweeps: over epsilon at one n, over n at one epsilon."""
     cells = []
     for name in names:
-        kept = min(SETTLED["n"], SIZES[name] // 2)
+        num_kept = min(SETTLED["n"], SIZES[name] // 2)
         for setting, methods in METHODS.items():
             own = {"data": name, "loss": loss, "setting": setting, "method": methods}
-            cells.append(own | {"sweep": "epsilon", "n": kept, "epsilon": epsilons})
+            cells.append(own | {"sweep": "epsilon", "n": num_kept, "epsilon": epsilons})
             own |= {"sweep": "n", "n": (*sizes, SIZES[name])}
             cells.append(own | {"epsilon": SETTLED["epsilon"]})
     return cells

@@ -66,10 +66,10 @@ def minimum(name, split, loss):
                 break
         size = np.linalg.norm(theta)
         rate = theta @ np.linalg.solve(curvature, theta)
-        moved = max(1e-6, ridge + (size - 1.0) * size**2 / rate) - ridge
-        if abs(moved) <= 1e-8 * ridge:
+        change = max(1e-6, ridge + (size - 1.0) * size**2 / rate) - ridge
+        if abs(change) <= 1e-8 * ridge:
             break
-        ridge += moved
+        ridge += change
     theta /= max(1.0, size)
     risk, gradient, _ = derivatives(loss, features, response, theta)
     gap = gradient @ theta + np.linalg.norm(gradient)

@@ -38,10 +38,10 @@ def seeds_of(seed):
 
 def records(model, num_records, dim, seed, scale="sqrt_n"):
     """Draw a data set; columns have norm sqrt(n), or as in the paper "unit"."""
-    made = dps.datasets.heavy_tailed_regression
+    make = dps.datasets.heavy_tailed_regression
     if model == "logistic":
-        made = dps.datasets.heavy_tailed_logistic
-    return made(num_records, dim, seed=seed, scale=scale)
+        make = dps.datasets.heavy_tailed_logistic
+    return make(num_records, dim, seed=seed, scale=scale)
 
 
 def problem(model, data, domain):
@@ -69,10 +69,10 @@ def penalty(model, num_records, dim):
 
 def robust(method, dim, moment, **options):
     """Return one of the private proximal methods at a declared moment."""
-    own = PRIVATE[method]
-    if own["estimator"] == "clip":
+    settings = PRIVATE[method]
+    if settings["estimator"] == "clip":
         options.setdefault("threshold", math.sqrt(dim * moment))
-    return dps.optimizers.PrivateProximalSGD(moment_bound=moment, **own, **options)
+    return dps.optimizers.PrivateProximalSGD(moment_bound=moment, **settings, **options)
 
 
 def softplus_mean(scale):
@@ -96,13 +96,13 @@ def logistic_minimum():
     """Norm of the minimizer of the logistic risk, a multiple of the truth; the risk."""
     from scipy.optimize import minimize_scalar
 
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda r: softplus_mean(r) - r * label_slope(),
         bounds=(0.0, 20.0),
         method="bounded",
         options={"xatol": 1e-10},
     )
-    return float(found.x), float(found.fun)
+    return float(minimum.x), float(minimum.fun)
 
 
 def excess(model, theta, truth):

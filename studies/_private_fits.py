@@ -49,15 +49,15 @@ def budget_of(epsilon):
 @cache
 def facts_of(n, d, loss="logistic"):
     """Return what is public of every data set here."""
-    own = LOSSES[loss]
+    loss_object = LOSSES[loss]
     return PublicFacts(
         num_records=n,
         dim=d,
-        loss=own,
+        loss=loss_object,
         domain=dps.domains.Ball(RADIUS),
         row_bound=1.0,
         row_norm=2.0,
-        response_bound=None if own.is_classification else 1.0,
+        response_bound=None if loss_object.is_classification else 1.0,
     )
 
 
@@ -65,8 +65,8 @@ def facts_of(n, d, loss="logistic"):
 def release(n, d, epsilon, loss="logistic"):
     """`dps.release`; the sampler's distance gamma moves a mean by the range at most."""
     options = {"risk": "empirical", "sampler_share": SHARE}
-    found = calibrate(facts_of(n, d, loss), budget_of(epsilon), **options)
-    bound = found.risk_bound + 2.0 * RADIUS * found.gamma
+    plan = calibrate(facts_of(n, d, loss), budget_of(epsilon), **options)
+    bound = plan.risk_bound + 2.0 * RADIUS * plan.gamma
     return Plan(dps.release, (budget_of(epsilon),), options, bound)
 
 
@@ -78,8 +78,8 @@ def _best_ridge(method, n, d, epsilon, factor=1.0):
     given = facts_of(n, d), budget_of(epsilon)
     ridge = method.recipe(*given).inputs["ridge"]
     if factor != 1.0:
-        least = SMOOTHNESS / (2.0 * n * math.expm1(0.5 * epsilon))
-        ridge = max(factor * ridge, least)
+        min_ridge = SMOOTHNESS / (2.0 * n * math.expm1(0.5 * epsilon))
+        ridge = max(factor * ridge, min_ridge)
     method = replace(method, ridge=ridge)
     return _minimization(method, given[1], method.recipe(*given).inputs["risk_bound"])
 

@@ -63,18 +63,18 @@ def mechanism(params):
 
 def target(params, rng):
     """Density of the mechanism on fresh records, and its mechanism."""
-    known, (features, response) = facts(params), rows(params, rng)
+    public, (features, response) = facts(params), rows(params, rng)
     problem = dps.Problem(
         features,
         response,
-        loss=known.loss,
-        domain=known.domain,
-        row_bound=known.row_bound,
-        row_norm=known.row_norm,
-        response_bound=known.response_bound,
+        loss=public.loss,
+        domain=public.domain,
+        row_bound=public.row_bound,
+        row_norm=public.row_norm,
+        response_bound=public.response_bound,
     )
-    chosen = mechanism(params)
-    return chosen.target(problem), chosen
+    mechanism_at = mechanism(params)
+    return mechanism_at.target(problem), mechanism_at
 
 
 def walk(prepared, state, rng, num_steps, **options):
@@ -92,9 +92,9 @@ class CountingPilot(Pilot):
 
     def trial(self, step, num_steps):
         """One trial."""
-        found = super().trial(step, num_steps)
+        trial = super().trial(step, num_steps)
         self.evaluations += int(self.state.counts[COUNT.records])
-        return found
+        return trial
 
 
 def pilot_evaluations(density, oracle, rng, gamma):

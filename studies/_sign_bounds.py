@@ -50,12 +50,12 @@ def corner_floor(signal, *, n, d, budget: Budget | None, is_gaussian=False):
     total = 1.0 / s**2 - 1.0  # alpha + beta
     # E |p| >= (E |p|^2)^(3/2) / (E |p|^4)^(1/2), by Hoelder's inequality
     length = s / np.sqrt(1.0 + (3.0 / (1.0 + 2.0 * s**2) - 1.0) / d)
-    known = s * np.sqrt(n / (n + total))
+    learned = s * np.sqrt(n / (n + total))
     largest = 2.0 * math.sqrt(d)
     private = knowledge(budget, square=1.0, largest=largest, is_gaussian=is_gaussian)
     if math.isfinite(private):
-        known = np.minimum(known, n * private / (math.sqrt(d) * total))
-    return np.maximum(length - known, 0.0)
+        learned = np.minimum(learned, n * private / (math.sqrt(d) * total))
+    return np.maximum(length - learned, 0.0)
 
 
 def axis_floor(signal, *, n, d, budget: Budget | None, center=0.5, is_gaussian=False):
@@ -66,11 +66,15 @@ def axis_floor(signal, *, n, d, budget: Budget | None, center=0.5, is_gaussian=F
     """
     s = np.asarray(signal, dtype=float)
     total = center * (1.0 - center) / s**2 - 1.0
-    known = s * np.sqrt(n / (n + d * total))  # Jensen, over the records of a coordinate
+    learned = s * np.sqrt(
+        n / (n + d * total)
+    )  # Jensen, over the records of a coordinate
     private = knowledge(budget, square=0.5, largest=1.0, is_gaussian=is_gaussian)
     if math.isfinite(private):
-        known = np.minimum(known, n * private / (d * total))
-    return np.maximum(mean_deviation(total * center, total - total * center) - known, 0)
+        learned = np.minimum(learned, n * private / (d * total))
+    return np.maximum(
+        mean_deviation(total * center, total - total * center) - learned, 0
+    )
 
 
 def mean_deviation(alpha, beta):

@@ -25,20 +25,22 @@ def search_grid(score, starts, factors, tries):
     axes = np.eye(len(starts), dtype=int)
     width = math.ceil(tries ** (1.0 / len(starts)))
     rings = product(range(-width, width + 1), repeat=len(starts))
-    near = sorted(rings, key=lambda steps: sum(map(abs, steps)))
-    known, best = {}, (0,) * len(starts)
+    directions = sorted(rings, key=lambda steps: sum(map(abs, steps)))
+    scores, best = {}, (0,) * len(starts)
 
     def new_points(steps):
-        return (k for s in steps if (k := tuple(np.add(best, s).tolist())) not in known)
+        return (
+            k for s in steps if (k := tuple(np.add(best, s).tolist())) not in scores
+        )
 
     while True:
         key = next(new_points([0 * axes[0], *axes, *-axes]), None)
         is_inside = key is None
-        if is_inside and len(known) < tries:
-            key = next(new_points(near), None)
-        if key is None or len(known) >= MOST * tries:
+        if is_inside and len(scores) < tries:
+            key = next(new_points(directions), None)
+        if key is None or len(scores) >= MOST * tries:
             break
-        known[key] = score(*(starts * factors**key).tolist())
-        best = min(known, key=known.get)
+        scores[key] = score(*(starts * factors**key).tolist())
+        best = min(scores, key=scores.get)
     point = tuple((starts * factors**best).tolist())
-    return point, known[best], len(known), is_inside
+    return point, scores[best], len(scores), is_inside

@@ -14,10 +14,10 @@ from ._audited import DRAWN, RUN, calibrated_mechanism
 def cell(params, seed):
     """One audit: its limit of epsilon at delta."""
     claim = dps.Budget(epsilon=params["epsilon"], delta=params["delta"])
-    found = calibrated_mechanism(params["mechanism"], claim, params["calibration"])
+    calibrated = calibrated_mechanism(params["mechanism"], claim, params["calibration"])
     report = dps.audit(
-        found.mechanism,
-        *found.pair,
+        calibrated.mechanism,
+        *calibrated.pair,
         claim,
         num_draws=params["draws"],
         seed=seed,
@@ -27,9 +27,9 @@ def cell(params, seed):
     limit = report.epsilon_lower
     return {
         "limit": limit,
-        "proved": found.proved,
+        "proved": calibrated.proved,
         "refuted": float(limit > claim.epsilon),
-        "beyond": float(limit > found.proved),
+        "beyond": float(limit > calibrated.proved),
     }
 
 
@@ -43,16 +43,16 @@ SAMPLED = "exponential, linear, d = 50"
 
 def grid(*, drawn, run, epsilons, run_epsilons, draws, few, sizes):
     """Mechanisms that are fast to draw from, optimizers, and numbers of draws."""
-    both = {"calibration": ("proved", "printed")}
+    calibrations = {"calibration": ("proved", "printed")}
     return (
         {"kind": "drawn", "mechanism": drawn, "epsilon": epsilons, "delta": 0.01}
-        | both
+        | calibrations
         | {"draws": draws},
         {"kind": "run", "mechanism": run, "epsilon": run_epsilons, "delta": 0.05}
-        | both
+        | calibrations
         | {"draws": few},
         {"kind": "draws", "mechanism": SAMPLED, "epsilon": 1.0, "delta": 0.01}
-        | both
+        | calibrations
         | {"draws": sizes},
     )
 

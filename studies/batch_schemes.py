@@ -36,10 +36,10 @@ def budget(params):
 def local_noise(given, num_records, method):
     """Noise multiplier of every shuffled record; NaN where nothing is proved."""
     try:
-        found = shuffle_local_noise(given, num_records=num_records, method=method)
+        local = shuffle_local_noise(given, num_records=num_records, method=method)
     except ValueError:
         return math.nan
-    return found.noise_multiplier
+    return local.noise_multiplier
 
 
 def noise(params):
@@ -92,17 +92,17 @@ def excess(theta, rng):
 def cell(params, seed):
     """Noise, or one run on fresh records."""
     if params["what"] == "noise":
-        found = noise(params)
-        return {} if math.isnan(found) else {"noise": found}
-    rng, known = np.random.default_rng(seed), facts(params["n"])
+        local = noise(params)
+        return {} if math.isnan(local) else {"noise": local}
+    rng, public = np.random.default_rng(seed), facts(params["n"])
     features = ROWS.draw(params["n"], rng)
     chances = expit(RADIUS * features[:, 0])
     problem = dps.Problem(
         features,
         np.where(rng.random(params["n"]) < chances, 1.0, -1.0),
-        loss=known.loss,
-        domain=known.domain,
-        row_bound=known.row_bound,
+        loss=public.loss,
+        domain=public.domain,
+        row_bound=public.row_bound,
     )
     fit = dps.minimize(
         problem, optimizer(params), budget(params), seed=seed.spawn(1)[0]

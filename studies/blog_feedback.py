@@ -13,7 +13,6 @@ from . import _heavy_tailed as design
 from ._certified import minimum
 from ._tuning import search_grid
 
-ROW_BOUND = 3.0  # rows are clipped to it
 DOMAIN, VERTEX_DOMAIN = dps.domains.Ball(100.0), dps.domains.Ball(10.0, p=1.0)
 NO_PRIVACY, CONSTANT = "minimum, no privacy", "constant"
 PRIVATE = tuple(design.PRIVATE)
@@ -43,13 +42,14 @@ def split(name, task, is_vertex, seed):
     cut = round(0.7 * len(order))
     is_count = task == "comments"
     truth = response if is_count else np.where(response > 0.0, 1.0, -1.0)
+    # Rows are clipped to it.
     return tuple(
         dps.Problem(
             features[rows],
             truth[rows],
             loss=dps.losses.Squared() if is_count else dps.losses.Logistic(),
             domain=VERTEX_DOMAIN if is_vertex else DOMAIN,
-            row_bound=ROW_BOUND,
+            row_bound=3.0,
             clip_rows=True,
             intercept=True,
             response_bound=math.inf if is_count else None,
@@ -112,19 +112,19 @@ def cell(params, seed):
     split_seed, run_seed = design.seeds_of(seed)
     is_vertex = params["method"] in VERTICES
     train, test = split(params["records"], params["task"], is_vertex, split_seed)
-    found, nothing = {}, np.zeros(test.dim)
+    results, nothing = {}, np.zeros(test.dim)
     if params["method"] == NO_PRIVACY:
         theta, gap = reference(params["records"], params["task"], split_seed)
-        found["gap"] = gap / train.risk(nothing)
+        results["gap"] = gap / train.risk(nothing)
     else:
         theta = fit_coefficients(params, train, run_seed)
     margins, truth = test.margins(theta), test.data.response
-    found["share"] = test.risk(theta) / test.risk(nothing)
+    results["share"] = test.risk(theta) / test.risk(nothing)
     if params["task"] == "comments":
-        found["rmse"] = float(np.sqrt(np.mean((margins - truth) ** 2)))
+        results["rmse"] = float(np.sqrt(np.mean((margins - truth) ** 2)))
     else:
-        found["accuracy"] = float(np.mean((margins > 0.0) == (truth > 0.0)))
-    return found
+        results["accuracy"] = float(np.mean((margins > 0.0) == (truth > 0.0)))
+    return results
 
 
 def cells(records, epsilons, steps):
@@ -150,12 +150,12 @@ def answer(mean):
     methods = ("DP-SPGD", "DP-SPGD(H)", "DP-SPGD(K)", NO_PRIVACY)
     at = {"metric": "share", "epsilon": 0.5, "steps": STEPS[-1]}
     clip, h, k, best = (mean(**at, task="comments", method=m) for m in methods)
-    clips, hs, _, least = (mean(**at, task="any comment", method=m) for m in methods)
+    clips, hs, _, minimum = (mean(**at, task="any comment", method=m) for m in methods)
     return (
         "Test risk as a share of that of the answer 0, epsilon = 0.5, 100 steps:"
         f" {clip:.3f} (clipping), {h:.3f} (H) and {k:.3f} (K), where the certified"
         f" minimum without privacy has {best:.3f}. As a classification (any comment or"
-        f" none) H has {hs:.3f}, clipping {clips:.3f}, the minimum {least:.3f}."
+        f" none) H has {hs:.3f}, clipping {clips:.3f}, the minimum {minimum:.3f}."
     )
 
 

@@ -32,7 +32,6 @@ SAMPLERS = {
     TUNA: (TunaMH(), 20_000),
 }
 NUM_CHAINS = 2
-WARMUP = 0.2  # of the draws, thrown away and not counted
 
 
 def cell(params, seed):
@@ -43,17 +42,18 @@ def cell(params, seed):
     prepared, kept, read = sampler.prepare(density, pilot), [], 0.0
     for rng in chains:
         state = prepared.init()
-        queries.walk(prepared, state, rng, int(WARMUP * number))
+        # The first fifth of the draws is thrown away and not counted.
+        queries.walk(prepared, state, rng, int(0.2 * number))
         draws, evaluations = queries.walk(prepared, state, rng, number)
         kept.append(draws)
         read += evaluations
-    found, total = np.array(kept), NUM_CHAINS * number
-    size = effective_size(found)
+    points, total = np.array(kept), NUM_CHAINS * number
+    size = effective_size(points)
     result = {"evaluations": read / size, "step": read / total, "draws": total / size}
     if isinstance(sampler, Proximal):
         h = prepared.trial.step
         result["proved"] = (2.0 + h) / h * read / total
-        result["shrinkage"] = (1.0 + h) * lag_one(found)
+        result["shrinkage"] = (1.0 + h) * lag_one(points)
     return result
 
 

@@ -53,10 +53,10 @@ def plan(loss, p, dim, num_records):
     """Algorithm 1 (or 2: a common |w|^2/2) with the ridge and the gap of its bound."""
     convexity = 0.0 if loss == "linear" else 1.0
     method = dps.optimizers.ApproximateObjectivePerturbation
-    found = method(strong_convexity=convexity).recipe(
+    recipe = method(strong_convexity=convexity).recipe(
         facts(p, dim, num_records), BUDGET
     )
-    numbers = found.inputs
+    numbers = recipe.inputs
     same = method(
         strong_convexity=convexity, ridge=numbers["ridge"], gap=numbers["gap"]
     )
@@ -141,16 +141,16 @@ def records(params, rng, signs=None):
 
 def cell(params, seed):
     """Exact excess population risk of one run on fresh records."""
-    known, rng = facts(*plan_arguments(params)[1:]), np.random.default_rng(seed)
+    public, rng = facts(*plan_arguments(params)[1:]), np.random.default_rng(seed)
     signs = means(params, rng)
     problem = dps.Problem(
         records(params, rng, signs),
         np.ones(params["n"]),
-        loss=known.loss,
-        domain=known.domain,
-        row_bound=known.row_bound,
-        row_norm=known.row_norm,
-        response_bound=known.response_bound,
+        loss=public.loss,
+        domain=public.domain,
+        row_bound=public.row_bound,
+        row_norm=public.row_norm,
+        response_bound=public.response_bound,
     )
     method = plan(*plan_arguments(params))[0]
     theta = dps.minimize(problem, method, BUDGET, seed=seed.spawn(1)[0]).theta

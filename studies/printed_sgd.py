@@ -37,13 +37,13 @@ def facts(loss, n, d):
 
 def problem(loss, rows):
     """Positive responses: a record is its row."""
-    known = facts(loss, *rows.shape)
+    public = facts(loss, *rows.shape)
     return dps.Problem(
         rows,
         np.ones(len(rows)),
-        loss=known.loss,
-        domain=known.domain,
-        row_bound=known.row_bound,
+        loss=public.loss,
+        domain=public.domain,
+        row_bound=public.row_bound,
         response_bound=1.0,
     )
 
@@ -88,10 +88,10 @@ def descent(params, rows, mean, seed):
         ).theta
         for own in (rows, other)
     ]
-    found = {"distance": float(np.linalg.norm(fits[0] - fits[1]))}
+    results = {"distance": float(np.linalg.norm(fits[0] - fits[1]))}
     if params["loss"] == "linear":
-        found["excess"] = float(np.linalg.norm(mean) - fits[0] @ mean)
-    return found
+        results["excess"] = float(np.linalg.norm(mean) - fits[0] @ mean)
+    return results
 
 
 def cell(params, seed):
@@ -116,8 +116,8 @@ def stability(params):
 
 def printed_risk(params):
     """Theorem 3.2."""
-    known = facts(params["loss"], params["n"], params["d"])
-    return 10.0 * methods.rate(known, methods.budget_of(EPSILON))
+    public = facts(params["loss"], params["n"], params["d"])
+    return 10.0 * methods.rate(public, methods.budget_of(EPSILON))
 
 
 def printed_work(params):

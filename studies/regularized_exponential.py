@@ -102,18 +102,18 @@ def record_mean(params, rng):
 
 def batch(params, seeds):
     """Excess risks in closed form, one draw for each seed."""
-    chosen, mean = mechanism(params), population_mean(params)
+    mechanism_at, mean = mechanism(params), population_mean(params)
     if params["risk"] == "empirical":
-        found = points(chosen, mean, seeds)
+        draws = points(mechanism_at, mean, seeds)
     else:
-        found = fresh_points(chosen, lambda rng: record_mean(params, rng), seeds)
-    excess = norm(mean, dual(params["p"])) - found @ mean
+        draws = fresh_points(mechanism_at, lambda rng: record_mean(params, rng), seeds)
+    excess = norm(mean, dual(params["p"])) - draws @ mean
     sizes = {"dim": params["d"], "width": params["d"]}
     exact = {
         "printed": printed_bound(
             params, epsilon=nominal_epsilon(params), delta=DELTA, **sizes
         ),
-        "lower": lower_bound(params, chosen.gdp, **sizes),
+        "lower": lower_bound(params, mechanism_at.gdp, **sizes),
         "claimed": nominal_epsilon(params),
     }
     ones = np.ones(len(seeds))

@@ -69,17 +69,19 @@ def record_mean(params, rng):
 
 def batch(params, seeds):
     """Excess risks in closed form, one draw for each seed."""
-    chosen, size = mechanism(params), SIGNAL * risk_bound(params)
+    mechanism_at, size = mechanism(params), SIGNAL * risk_bound(params)
     mean = size * direction(params)
     if params["risk"] == "empirical":
-        found = points(chosen, mean, seeds)
+        results = points(mechanism_at, mean, seeds)
     else:
-        found = fresh_points(chosen, lambda rng: record_mean(params, rng), seeds)
-    excess = size - found @ mean
+        results = fresh_points(
+            mechanism_at, lambda rng: record_mean(params, rng), seeds
+        )
+    excess = size - results @ mean
     rows, columns = shape_of(params)
     # Columns with disjoint supports have their lengths as singular values: as in the
     # lower bounds for vectors, a cube of as many entries as there are rows.
-    numbers = {"lower": lower_bound(params, chosen.gdp, dim=rows, width=columns)}
+    numbers = {"lower": lower_bound(params, mechanism_at.gdp, dim=rows, width=columns)}
     if params["p"] > 1.0 or columns > 2:  # 1 + 1/log(2) > 2: errata GLLST-E6
         numbers["printed"] = printed_bound(
             params,
@@ -88,8 +90,8 @@ def batch(params, seeds):
             epsilon=params["epsilon"],
             delta=DELTA,
         )
-    found = {name: np.full(len(seeds), value) for name, value in numbers.items()}
-    return found | {"excess": excess}
+    results = {name: np.full(len(seeds), value) for name, value in numbers.items()}
+    return results | {"excess": excess}
 
 
 def exponent(axis, values):

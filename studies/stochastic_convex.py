@@ -102,23 +102,23 @@ def cell(params, seed):
         row_bound=1.0,
         response_bound=1.0,
     )
-    found = {}
+    results = {}
     if params["method"] == NO_PRIVACY:  # the risk is linear
         slope = rows.mean(axis=0)
         theta = slope / np.linalg.norm(slope)
-        found["gap"] = np.linalg.norm(slope) - theta @ slope
+        results["gap"] = np.linalg.norm(slope) - theta @ slope
     else:
         run = plan(params)
         theta = dps.minimize(
             problem, run.optimizer, run.budget, calibration=run.calibration, seed=noise
         ).theta
-    found |= {"excess": (np.linalg.norm(means) - theta @ means) / math.sqrt(d)}
+    results |= {"excess": (np.linalg.norm(means) - theta @ means) / math.sqrt(d)}
     keys = ("n", "d", "epsilon", "method")
     every, gaussian = worst(*((key, params[key]) for key in keys))
-    found["minimax"] = every
+    results["minimax"] = every
     if params["method"].startswith("noisy SGD"):
-        found["gaussian"] = gaussian
-    return found
+        results["gaussian"] = gaussian
+    return results
 
 
 def cells(sweep, **axes):

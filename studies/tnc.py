@@ -138,10 +138,10 @@ def cell(params, seed):
         fit = dps.minimize(problem, method_of(params, name), budget, seed=noise)
         return np.mean(np.abs(fit.theta - shift(params)) ** theta) / theta
 
-    found = {"excess": excess(params["method"])}
+    results = {"excess": excess(params["method"])}
     if params["method"] in BASES:
-        found["saved"] = excess(BASES[params["method"]]) - found["excess"]
-    return found
+        results["saved"] = excess(BASES[params["method"]]) - results["excess"]
+    return results
 
 
 def budget_of(params):

@@ -97,13 +97,13 @@ def cell(params, seed):
     instance = hard(params, int(records.generate_state(1, np.uint32)[0]))
     if params["method"] == "answer 0":
         return {"excess": instance.excess_risk(np.zeros(params["d"]))}
-    known = facts(params)
+    public = facts(params)
     problem = dps.Problem(
         instance.records,
         np.full(params["n"], params["theta"]),
-        loss=known.loss,
-        domain=known.domain,
-        row_bound=known.row_bound,
+        loss=public.loss,
+        domain=public.domain,
+        row_bound=public.row_bound,
     )
     fit = dps.minimize(problem, method_of(params), BUDGET, seed=noise)
     return {"excess": instance.excess_risk(fit.theta)}
@@ -151,14 +151,14 @@ def upper(params):
     growth = {}
     if params["method"].startswith("iterated"):
         growth = {"exponent": theta, "constant": growth_constant(theta)}
-    method, known = method_of(params), facts(params)
+    method, public = method_of(params), facts(params)
     plain = dps.losses.Custom(
         label="the same constants",
         declared_slope=method.clip,
-        upper_curvature=known.loss.smoothness,
+        upper_curvature=public.loss.smoothness,
     )
-    known = replace(known, loss=plain, row_bound=1.0, response_bound=math.inf)
-    return method.risk_bound(known, BUDGET, **growth)
+    public = replace(public, loss=plain, row_bound=1.0, response_bound=math.inf)
+    return method.risk_bound(public, BUDGET, **growth)
 
 
 def exponent(params):

@@ -51,8 +51,8 @@ def advice_of(records, n, epsilon):
 
 def name_of(row):
     """Name here of a row of the advice's table."""
-    found = row.method, row.loss.name
-    return next((name for name, key in METHODS.items() if key == found), None)
+    result = row.method, row.loss.name
+    return next((name for name, key in METHODS.items() if key == result), None)
 
 
 def batch(params, seeds, data):
@@ -96,8 +96,8 @@ def test_losses(params, method, seeds, features, y, tested, labels):
         seed=seeds,
         threads=1,
     )
-    found = [np.logaddexp(0.0, -labels * (tested @ t)).mean() for t in runs.thetas]
-    return np.array(found)
+    result = [np.logaddexp(0.0, -labels * (tested @ t)).mean() for t in runs.thetas]
+    return np.array(result)
 
 
 def cells(names, epsilons):
@@ -173,16 +173,16 @@ def verdicts(path):
         losses = tested[tested.metric == "test"].set_index("method")["mean"]
         excess = tested[tested.metric == "excess"].set_index("method")
         best = excess["mean"].idxmin()
-        found = excess.loc[best]
-        width = 2.0 * student.ppf(0.975, found.replicates - 1)
-        error = (found.high - found.low) / width
+        result = excess.loc[best]
+        width = 2.0 * student.ppf(0.975, result.replicates - 1)
+        error = (result.high - result.low) / width
         yield {
             **dict(zip(("use", *CELL), key, strict=True)),
             "advised": named,
             "loss": losses[named],
             "best": best,
-            "gap": -found["mean"],
+            "gap": -result["mean"],
             "error": error,
-            "lost": -found["mean"] > 2.0 * error,
+            "lost": -result["mean"] > 2.0 * error,
             "before": losses[TODAY],
         }

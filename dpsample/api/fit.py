@@ -159,6 +159,6 @@ def _choose(
     check.instance(str, method=method)
     if method == "auto":
         return advice.choice, advice.loss
-    known = {row.method: row for row in advice.table if row.loss == loss}
-    check.one_of(("auto", *known), method=method)
-    return known[method].choice, known[method].loss
+    rows_by_method = {row.method: row for row in advice.table if row.loss == loss}
+    check.one_of(("auto", *rows_by_method), method=method)
+    return rows_by_method[method].choice, rows_by_method[method].loss

@@ -83,7 +83,7 @@ class Minimum:
         ...     loss=dps.losses.Logistic(), domain=dps.domains.Ball(radius=1.0))
         >>> best = dps.minimizer(problem)
         >>> round(best.excess(problem.risk([0.0])), 6)
-        0.299474
+        0.299478
         """
         check.greater_than(-math.inf, value=value)
         # The objective at another point may be rounded down by a few digits.

@@ -40,11 +40,6 @@ from dpsample.privacy.accounting.events import Event
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Scores that are closer than this share of their spread count as equal. Otherwise the
-# last bits of log ratios with atoms tell where a draw was rounded, and a correct
-# mechanism is refuted for its floating-point arithmetic (Mironov 2012).
-RESOLUTION = 2.0**-30
-
 
 class AuditCurve(NamedTuple):
     """Privacy curve as audited and as claimed, each of shape (num_epsilons,).
@@ -373,7 +368,11 @@ class Events:
     """
 
     def __init__(self, first: tuple[Array, Array], second: tuple[Array, Array]) -> None:
-        unit = RESOLUTION * _spread(first)
+        # Scores that are closer than this share of their spread count as equal.
+        # Otherwise the last bits of log ratios with atoms tell where a draw was
+        # rounded, and a correct mechanism is refuted for its floating-point arithmetic
+        # (Mironov 2012).
+        unit = 2.0**-30 * _spread(first)
         sorted_first = _sort_in_units(first, unit)
         thresholds = _candidates(sorted_first)
         self.first = _count(sorted_first, thresholds)

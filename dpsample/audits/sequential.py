@@ -57,7 +57,6 @@ LEARNED = (
     "the score is a logistic discriminant of outputs, learned from draws that are not "
     "bet on: a better score may find more"
 )
-LEARNING = 2**31  # the number of the batch from which a score is learned
 
 
 @dataclass(kw_only=True, eq=False)
@@ -282,7 +281,8 @@ def blank(
     report = SequentialReport(test=test, num_batches=0, **claim)
     if learn is None:
         return report
-    return replace(report, score=learn(_seed_of(report, LEARNING)))
+    # The number of the batch from which a score is learned.
+    return replace(report, score=learn(_seed_of(report, 2**31)))
 
 
 def _seed_of(report: SequentialReport, batch: int) -> np.random.SeedSequence:

@@ -25,8 +25,8 @@ def record_dtype(**fields: type | tuple[type, int]) -> np.dtype[np.void]:
     attribute, such as ``base``, would be this one in interpreted kernels, and is an
     error.
     """
-    taken = [name for name in fields if hasattr(np.record, name)]
-    if taken:
-        raise ValueError(f"fields must have names of their own, got {taken}.")
+    reserved = [name for name in fields if hasattr(np.record, name)]
+    if reserved:
+        raise ValueError(f"fields must have names of their own, got {reserved}.")
     layout = np.dtype([*fields.items()], align=True)
     return np.dtype((np.record, layout))

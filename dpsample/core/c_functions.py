@@ -16,9 +16,6 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 
-# A mutex of any system has at most this number of words of 8 bytes.
-MUTEX_WORDS = 16
-
 
 def c_function(library: Any, name: str, result: Any, *arguments: Any) -> Any:
     """Return a C function of a loaded library, with declared types.
@@ -60,7 +57,8 @@ def one_thread_at_a_time(
         condition = "one that several threads may evaluate, on this system"
         check.fail(name, condition, "one that a single thread may evaluate", remedy)
     # The memory belongs to the functions, whose code contains its address.
-    memory = np.zeros(MUTEX_WORDS)
+    # A mutex of any system has at most this number of words of 8 bytes.
+    memory = np.zeros(16)
     address = memory.ctypes.data
     system.pthread_mutex_init(ctypes.c_void_p(address), None)
     lock, unlock = (

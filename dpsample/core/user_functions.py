@@ -59,8 +59,6 @@ COMPILABLE = (
     "It may use numbers, arrays, NumPy and functions under @numba.njit, and returns a "
     "number on every path."
 )
-# Numba does not copy larger global arrays, but reads them where they are or were.
-LARGEST_GLOBAL = 10**6  # bytes
 
 
 def _compile_cast(entry_type: types.Type) -> Callable[[int], Any]:
@@ -510,7 +508,9 @@ def _reject_arrays(name: str, function: object, seen: set[int]) -> None:
     if str(python.__module__).split(".")[0] in ("numba", "numpy", "scipy"):
         return
     for value in values_of_names(python):
-        is_large = isinstance(value, np.ndarray) and value.nbytes > LARGEST_GLOBAL
+        # Numba does not copy global arrays of more bytes, but reads them where they
+        # are or were.
+        is_large = isinstance(value, np.ndarray) and value.nbytes > 10**6
         if isinstance(value, np.ndarray) and (is_jitted(function) or is_large):
             remedy = "Pass the array as data=..."
             condition = "free of global arrays, whose changes compiled code may not see"

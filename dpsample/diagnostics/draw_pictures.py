@@ -52,7 +52,6 @@ FAINT: Look = {"color": "0.35", "lw": 0.6}
 MAX_PANELS = 12
 NUM_COLUMNS = 3
 PANEL = (3.4, 2.3)  # inches
-LEGEND_ROOM = 0.6  # inches
 DASHED = {"linestyle": "--"}
 
 
@@ -444,7 +443,8 @@ def _plot_by_arviz(
             "plots of chains need arviz-plots: pip install 'dpsample[plots]'"
         ) from error
     columns = min(NUM_COLUMNS, len(names))
-    size = (PANEL[0] * columns, PANEL[1] * -(-len(names) // columns) + LEGEND_ROOM)
+    # The legend needs 0.6 inches.
+    size = (PANEL[0] * columns, PANEL[1] * -(-len(names) // columns) + 0.6)
     if chains_of:
         options["aes"] = {"color": ["chain"], "linestyle": ["chain"]}
         options["aes_by_visuals"] = {chains_of: ["color", "linestyle"]}

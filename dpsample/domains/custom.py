@@ -22,9 +22,8 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.addresses import address_of, function_at
-from dpsample.core.arrays import Array, Ints, Values
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import Piece, Pointer, kernel, vector
-from dpsample.core.sparse import Directions
 from dpsample.core.spec import Json, lazy_property
 from dpsample.core.user_functions import (
     UserData,
@@ -42,15 +41,6 @@ NORMAL = types.void(vector, vector)
 # Entries of `Body.addresses`. The second is 0 without a normal of the user.
 MEMBERSHIP_ENTRY = 0
 NORMAL_ENTRY = 1
-# Halvings after which an interval of doubles has no middle.
-MAX_HALVINGS = 1100
-# Pieces of a path that are tried in one call. Then the search goes on in the next.
-MAX_PIECES = 60
-# Step of differences of the gauge, relative to the distance from the center.
-DIFFERENCE_STEP = 1e-5
-# Smallest distance from the center to the boundary, relative to the center's size, at
-# which differences have enough digits.
-LEAST_RELATIVE_WIDTH = 1e-9
 # Largest ratio of the two widths that a random direction through the center may have.
 THIN = 1e-6
 NUM_DIRECTIONS = 64
@@ -88,7 +78,8 @@ def find_end(body, start, direction, sign):
     low, high = 0.0, 1.0 / math.sqrt(size)
     # Doubling or halving brackets the end between two powers of 2.
     is_outside = False
-    for _ in range(MAX_HALVINGS):
+    # Halvings after which an interval of doubles has no middle.
+    for _ in range(1100):
         for j in range(dim):
             point[j] = start[j] + sign * high * direction[j]
         if is_inside(body, point, out):
@@ -164,14 +155,15 @@ def fill_normal(body, theta, normal):
         ray[j] = theta[j] - body.center[j]
         square += ray[j] * ray[j]
         size = max(size, abs(theta[j]))
-    step = max(DIFFERENCE_STEP * math.sqrt(square), 1e-11 * size)
+    # Step of differences of the gauge, relative to the distance from the center.
+    step = max(1e-5 * math.sqrt(square), 1e-11 * size)
     for j in range(dim):
-        here = ray[j]
-        ray[j] = here + step
+        coordinate = ray[j]
+        ray[j] = coordinate + step
         above = 1.0 / find_end(body, body.center, ray, 1.0)
-        ray[j] = here - step
+        ray[j] = coordinate - step
         below = 1.0 / find_end(body, body.center, ray, 1.0)
-        ray[j] = here
+        ray[j] = coordinate
         normal[j] = above - below
 
 
@@ -194,21 +186,22 @@ def is_triangle_inside(body, theta, velocity, pull, start, stop, point, out):
 def custom_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
     """Find the first time at which a parabola leaves the body.
 
-    Up to the time ``known`` the path is certified to be inside.
+    Up to the time ``inside_until`` the path is certified to be inside.
     """
     dim, inside, bends = theta.shape[0], np.empty(1), False
     point = buffer[:dim]
     for j in range(dim):
         bends = bends or pull[j] != 0.0
     out[TIME], out[FACET] = np.inf, HAS_NORMAL
-    known, width = 0.0, horizon
-    for _ in range(MAX_PIECES):
-        stop, is_exit = min(known + width, horizon), False
+    inside_until, width = 0.0, horizon
+    # Pieces of a path that are tried in one call. Then the search goes on in the next.
+    for _ in range(60):
+        stop, is_exit = min(inside_until + width, horizon), False
         if not is_triangle_inside(
             body, theta, velocity, pull, stop, stop, point, inside
         ):
             # Bisection finds a time at which the path leaves, perhaps not the first.
-            low, high, is_exit = known, stop, True
+            low, high, is_exit = inside_until, stop, True
             for _ in range(60):
                 middle = 0.5 * (low + high)
                 if not low < middle < high:
@@ -221,21 +214,21 @@ def custom_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
                     high = middle
             stop = low
         if not bends or is_triangle_inside(
-            body, theta, velocity, pull, known, stop, point, inside
+            body, theta, velocity, pull, inside_until, stop, point, inside
         ):
             if is_exit:
                 fill_meeting_point(theta, velocity, pull, stop, stop, point)
                 fill_normal(body, point, normal)
                 out[TIME] = stop
                 return
-            known, width = stop, 4.0 * width
+            inside_until, width = stop, 4.0 * width
             if stop == horizon:
                 return
         else:
-            width = 0.5 * (stop - known)
-    if known > 0.0:
+            width = 0.5 * (stop - inside_until)
+    if inside_until > 0.0:
         # The search goes on from what is certified.
-        out[TIME], out[FACET] = known, OPEN
+        out[TIME], out[FACET] = inside_until, OPEN
     else:
         # The path leaves at once, along the boundary.
         fill_normal(body, theta, normal)
@@ -333,11 +326,6 @@ class CustomBody(Domain):
         """Return the function that finds where a path leaves the domain."""
         self.check(dim)
         return custom_exit
-
-    def support(self, directions: Directions) -> Values:
-        """Raise, because membership alone gives no such bound."""
-        remedy = "Use a domain of dps.domains, such as Polytope, in a problem."
-        check.fail("domain", "one with a known support function", self, remedy)
 
     def slacks(self, points: Array) -> Array:
         """Return one column with 1 less the gauge about the inner point."""
@@ -460,7 +448,9 @@ def _try_rays(domain: CustomBody) -> None:
         got = f"one {finite.min():.3g} from it and {finite.max():.3g} on another side"
         check.fail("interior_point", "well inside an interior", got, remedy)
     size = float(np.abs(center).max())
-    if finite.min() < LEAST_RELATIVE_WIDTH * size:
+    # Smallest distance from the center to the boundary, relative to the center's size,
+    # at which differences have enough digits.
+    if finite.min() < 1e-9 * size:
         got = f"a distance {finite.min():.3g} from it at a point of size {size:.3g}"
         remedy = "Shift the coordinates, so that the point is near 0."
         check.fail("contains", "a set with digits enough", got, remedy)
@@ -499,16 +489,16 @@ def _try_midpoints(
     is_finite = np.isfinite(ends[:, 1])
     for direction, end in zip(directions[is_finite], ends[is_finite, 1], strict=True):
         point = center + end * direction
-        own, other = np.full(domain.dim, np.nan), np.full(domain.dim, np.nan)
+        normal, other = np.full(domain.dim, np.nan), np.full(domain.dim, np.nan)
         if functions.normal.arguments:
-            functions.normal.call_python(point, own)
-        fill_normal(body, point, own)
+            functions.normal.call_python(point, normal)
+        fill_normal(body, point, normal)
         fill_normal(derived, point, other)
-        length, other_length = np.linalg.norm(own), np.linalg.norm(other)
+        length, other_length = np.linalg.norm(normal), np.linalg.norm(other)
         if not (np.isfinite(length) and length > 0.0):
-            got = f"{own.tolist()} at {np.round(point, 6).tolist()}"
+            got = f"{normal.tolist()} at {np.round(point, 6).tolist()}"
             check.fail("normal", "finite and not 0 at the boundary", got)
-        cosine = abs(float(own @ other)) / (length * other_length)
+        cosine = abs(float(normal @ other)) / (length * other_length)
         num_compared += 1
         # At an edge there are many normals, so a few may differ.
         num_turned += not cosine > 1.0 - 1e-4

@@ -13,7 +13,7 @@ as `Domain.lp_exponent` or `Domain.facets`, and not the class.
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 from numba import types
@@ -275,6 +275,7 @@ class Domain(Spec):
 
     def half_widths(self, dim: int) -> Array:
         """Return half of the width along each axis, shape (dim,)."""
+        self.check(dim)
         eye = np.eye(dim)
         return np.asarray(0.5 * (self.support(eye) + self.support(-eye)))
 
@@ -386,11 +387,11 @@ class Domain(Spec):
 
     def move_inside(self, points: Array) -> Array:
         """Return points of shape (..., d) that rounding errors put outside, inside."""
-        moved = np.array(points, dtype=np.float64)
-        for point in moved.reshape(-1, moved.shape[-1]):  # views
+        inner_points = np.array(points, dtype=np.float64)
+        for point in inner_points.reshape(-1, inner_points.shape[-1]):  # views
             if not self.contains(point):
                 point[:] = self.project(point)
-        return moved
+        return inner_points
 
     def facets(self, dim: int) -> tuple[Array, Array]:
         """Return rows a and bounds b of all inequalities <a, theta> <= b.
@@ -470,12 +471,21 @@ class Domain(Spec):
         -------
         float or ndarray, shape (...)
             The maxima, infinite where there is none.
+
+        Raises
+        ------
+        ValueError
+            If the domain does not have public bounds, and no support function is known.
         """
-        raise NotImplementedError
+        return self._refuse_bound("support function")
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Return an upper bound of ``||theta - center||_p`` on the domain."""
-        raise NotImplementedError
+        return self._refuse_bound("bound of its norms")
+
+    def _refuse_bound(self, bound: str) -> NoReturn:
+        remedy = "Use a domain of dps.domains, such as Polytope, in a problem."
+        check.fail("domain", f"one with a known {bound}", self, remedy)
 
     def diameter(self, p: float, dim: int) -> float:
         """Return an upper bound of the l_p distance of two points of the domain.

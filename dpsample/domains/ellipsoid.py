@@ -51,6 +51,19 @@ def squared_gauge(body, theta):
 
 
 @kernel(counts_references=False)
+def squared_gauge_along(body, theta, direction, t):
+    """Return `squared_gauge` at theta + t direction, with the same rounding."""
+    total = 0.0
+    for i in range(theta.shape[0]):
+        y = 0.0
+        for j in range(theta.shape[0]):
+            moved = theta[j] + t * direction[j]
+            y += body.root[i, j] * (moved - body.center[j])
+        total += y * y
+    return total
+
+
+@kernel(counts_references=False)
 def ellipsoid_contains(body, theta, out):
     """Write 1 inside and 0 outside."""
     out[0] = 1.0 if squared_gauge(body, theta) <= 1.0 else 0.0
@@ -81,6 +94,12 @@ def ellipsoid_chord(body, theta, direction, out):
     second = excess / total if total != 0.0 else 0.0
     out[0] = SAFE * min(first, second, 0.0)
     out[1] = SAFE * max(first, second, 0.0)
+    # Rounding of a short chord near the boundary is larger than that of its length.
+    for i in range(2):
+        shrink = 2.0**-52
+        while out[i] != 0.0 and squared_gauge_along(body, theta, direction, out[i]) > 1:
+            out[i] *= 1.0 - shrink
+            shrink = min(2.0 * shrink, 1.0)
 
 
 @kernel
@@ -159,8 +178,8 @@ def ellipsoid_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
     for i in range(dim):
         y = 0.0
         for j in range(dim):
-            moved = theta[j] + time * (velocity[j] + 0.5 * time * pull[j])
-            y += body.root[i, j] * (moved - body.center[j])
+            coordinate = theta[j] + time * (velocity[j] + 0.5 * time * pull[j])
+            y += body.root[i, j] * (coordinate - body.center[j])
         for j in range(dim):
             normal[j] += y * body.root[i, j]
 

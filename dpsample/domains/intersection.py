@@ -240,12 +240,12 @@ class Intersection(Domain):
 
     def _prepared(self, dim: int) -> tuple[list[Part], Array]:
         """Return the parts for kernels, and the inner point."""
-        known: dict[int, tuple[list[Part], Array]] = vars(self)["_by_dim"]
-        if dim not in known:
+        parts_by_dim: dict[int, tuple[list[Part], Array]] = vars(self)["_by_dim"]
+        if dim not in parts_by_dim:
             self.check(dim)
             parts = [_prepare(part, dim) for part in self.parts]
-            known[dim] = parts, self._find_inner_point(dim)
-        return known[dim]
+            parts_by_dim[dim] = parts, self._find_inner_point(dim)
+        return parts_by_dim[dim]
 
     def _find_inner_point(self, dim: int) -> Array:
         if self.inner_point is not None:
@@ -294,6 +294,7 @@ class Intersection(Domain):
 
     def half_widths(self, dim: int) -> Array:
         """Return the smallest half width of the parts along each axis."""
+        self.check(dim)
         return np.asarray(np.min([p.half_widths(dim) for p in self.parts], axis=0))
 
 

@@ -102,8 +102,8 @@ class LargePolytope:
 
     def _describe_point(self, point: Array) -> str:
         values = (self.unit * point).tolist()
-        more = f", and {len(values) - 6} more" if len(values) > 6 else ""
-        return f"[{', '.join(f'{value:.6g}' for value in values[:6])}{more}]"
+        rest = f", and {len(values) - 6} more" if len(values) > 6 else ""
+        return f"[{', '.join(f'{value:.6g}' for value in values[:6])}{rest}]"
 
     def _raise_empty(self) -> NoReturn:
         """Raise for constraints that contradict one another, with their names."""
@@ -190,7 +190,7 @@ class LargePolytope:
         chart, spread = self.chart, self.reduction.spread
         # Each z is one of the x, up to its unit. That with the largest entry is taken.
         by_column = abs(spread).tocsc()
-        chosen = np.array(
+        columns = np.array(
             [
                 by_column.indices[begin + int(np.argmax(by_column.data[begin:end]))]
                 for begin, end in zip(
@@ -198,10 +198,10 @@ class LargePolytope:
                 )
             ]
         )
-        entries = spread[chosen].max(axis=1).toarray().ravel()
-        entries = entries + spread[chosen].min(axis=1).toarray().ravel()
+        entries = spread[columns].max(axis=1).toarray().ravel()
+        entries = entries + spread[columns].min(axis=1).toarray().ravel()
         inverse = np.zeros((self.rank, self.dim))
-        inverse[:, chosen] = chart.shares / (entries * self.unit)
+        inverse[:, columns] = chart.shares / (entries * self.unit)
         return Coordinates(
             origin=self.to_given(chart.origin),
             basis=self.unit * np.asarray(spread @ chart.basis),
@@ -265,9 +265,9 @@ class LargePolytope:
     @property
     def is_product(self) -> bool:
         """Whether all constraints are finite bounds of single coordinates."""
-        given = self.given
-        is_finite = np.isfinite([given.lower, given.upper]).all()
-        return bool(is_finite and given.rows.nnz == 0 and given.equal.nnz == 0)
+        system = self.given
+        is_finite = np.isfinite([system.lower, system.upper]).all()
+        return bool(is_finite and system.rows.nnz == 0 and system.equal.nnz == 0)
 
     @cached_property
     def _ranges(self) -> tuple[Array, Array]:
@@ -373,18 +373,18 @@ class LargePolytope:
 
         Equalities, hidden ones too, hold up to rounding errors: 1e-9 of the terms.
         """
-        given = self.given
+        system = self.given
         size = np.abs(points) + np.abs(self.center)
         fixed, tight = self._hidden
         slack = EQUAL * (size + self.unit)
-        low = np.where(fixed, given.lower - slack, given.lower)
-        high = np.where(fixed, given.upper + slack, given.upper)
+        low = np.where(fixed, system.lower - slack, system.lower)
+        high = np.where(fixed, system.upper + slack, system.upper)
         is_inside = ((points >= low) & (points <= high)).all(axis=1)
-        excess = points @ given.rows.T - given.limits
-        error = EQUAL * (size @ abs(given.rows).T)
+        excess = points @ system.rows.T - system.limits
+        error = EQUAL * (size @ abs(system.rows).T)
         is_inside &= (excess <= np.where(tight, error, 0.0)).all(axis=1)
-        missed = np.abs(points @ given.equal.T - given.level)
-        error = EQUAL * (size @ abs(given.equal).T + self._smallest_terms)
+        missed = np.abs(points @ system.equal.T - system.level)
+        error = EQUAL * (size @ abs(system.equal).T + self._smallest_terms)
         is_inside &= (missed <= error).all(axis=1)
         # Equalities hidden in the inequalities: a point must be in the affine hull.
         if len(self._fixed):
@@ -421,21 +421,23 @@ class LargePolytope:
 
     def move_inside(self, points: Array) -> Array:
         """Return points that rounding errors have put outside, moved inside."""
-        given = self.given
-        moved = np.clip(points, given.lower, given.upper)
-        if given.rows.shape[0] == 0:
-            return moved
+        system = self.given
+        inner_points = np.clip(points, system.lower, system.upper)
+        if system.rows.shape[0] == 0:
+            return inner_points
         tight = self._hidden[1]
-        rows, limits = given.rows[np.flatnonzero(~tight)], given.limits[~tight]
+        rows, limits = system.rows[np.flatnonzero(~tight)], system.limits[~tight]
         pull, center = 2.0**-52, self.to_given(self.chart.origin)
         for _ in range(50):
-            is_out = (np.asarray(moved @ rows.T) > limits).any(axis=1)
+            is_out = (np.asarray(inner_points @ rows.T) > limits).any(axis=1)
             if not is_out.any():
                 break
-            moved[is_out] = center + (1.0 - pull) * (moved[is_out] - center)
-            moved = np.clip(moved, given.lower, given.upper)
+            inner_points[is_out] = center + (1.0 - pull) * (
+                inner_points[is_out] - center
+            )
+            inner_points = np.clip(inner_points, system.lower, system.upper)
             pull *= 2.0
-        return moved
+        return inner_points
 
 
 def _times(matrix: CSR, vector: Array) -> Array:

@@ -568,9 +568,9 @@ class _Constraints(NamedTuple):
             got = f"{distances.max():.3g} in row {int(distances.argmax())}"
             check.fail("every side of A theta <= b", "within 1e200 of 0", got)
         for name, bound in (("lower", self.lower), ("upper", self.upper)):
-            far = np.flatnonzero(np.isfinite(bound) & (np.abs(bound) > 1e200))
-            if len(far):
-                got = f"{bound[far[0]]:.3g} at index {far[0]}"
+            huge_bounds = np.flatnonzero(np.isfinite(bound) & (np.abs(bound) > 1e200))
+            if len(huge_bounds):
+                got = f"{bound[huge_bounds[0]]:.3g} at index {huge_bounds[0]}"
                 check.fail(name, "infinite or within 1e200 of 0", got)
 
     def as_fields(self) -> dict[str, Any]:
@@ -724,12 +724,12 @@ def _reduce_rows(
             got = f"{row}, which no point of A_eq theta = b_eq satisfies"
             check.fail("A theta <= b", "feasible on the equalities", got)
         if not isinstance(center, bounds.Obstacle):
-            kept = {
+            cached = {
                 k: vars(body)[k] for k in ("_free_rows", "_solved") if k in vars(body)
             }
             return (
                 fields
-                | kept
+                | cached
                 | {"lower": None, "upper": None, "_checked_center": center}
             )
         forced = rest[numbers[center.rows]]

@@ -29,9 +29,6 @@ DEPENDENT = 1e-10
 # Newton decrement at which the center is near enough, and the maximum number of steps.
 DECREMENT = 1e-5
 MAX_STEPS = 300
-# Steps after which coordinates are made round again, because the Hessian of a thin body
-# is ill-conditioned.
-ROUND_STEPS = 10
 # Half the side of the cube that bounds an unbounded body about its first point, in
 # units of the widths.
 CUBE = 4.0
@@ -168,7 +165,9 @@ def find_round_coordinates(rows: Array) -> tuple[Array, Array, Array]:
         move = -scale * linalg.cho_solve((triangle, True), scale * slope)
         decrement = float(np.sqrt(max(-float(slope @ move), 0.0)))
         is_over = decrement <= DECREMENT
-        if is_over or count % ROUND_STEPS == 0:
+        # Steps after which coordinates are made round again, because the Hessian of a
+        # thin body is ill-conditioned.
+        if is_over or count % 10 == 0:
             root: Array = linalg.solve_triangular(triangle, np.eye(dim), lower=True)
             root = scale[:, None] * root.T
             rows = np.asarray(rows @ root)

@@ -38,8 +38,6 @@ from dpsample.domains.linear_programs import (
 MAX_ZERO_RANGE = 1e-7
 # Smallest relative distance from all bounds at which a point is clearly inside.
 MIN_INSIDE = 1e-5
-# Entries of a substituted row below this share of its largest one are rounding errors.
-NEGLIGIBLE = 1e-13
 
 
 class NoPointError(Exception):
@@ -144,7 +142,9 @@ def _drop_empty_rows(system: System, error: float) -> System:
         (system.equal, system.level, True),
         (system.rows, system.limits, False),
     ):
-        matrix.data[np.abs(matrix.data) <= NEGLIGIBLE] = 0.0
+        # Entries of a substituted row below this share of its largest one are rounding
+        # errors.
+        matrix.data[np.abs(matrix.data) <= 1e-13] = 0.0
         matrix.eliminate_zeros()
         is_empty = np.diff(matrix.indptr) == 0
         missed = np.abs(bounds) if is_equal else -bounds
@@ -379,7 +379,7 @@ def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
     strips = _find_strips(system)
     max_zero_slack = np.clip(0.1 * strips, 5.0 * TOLERANCE, MAX_ZERO_RANGE)
     is_tight = ranges.upper[dim:] <= max_zero_slack
-    again = presolve(
+    second = presolve(
         System(
             equal=sparse.csr_array(
                 sparse.vstack([system.equal, system.rows[np.flatnonzero(is_tight)]])
@@ -392,15 +392,15 @@ def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
         ),
         100.0 * MAX_ZERO_RANGE,
     )
-    kept, inner = again.kept, again.system
+    kept, inner = second.kept, second.system
     low, high = low[kept], high[kept]
     width = high - low
     finite = np.isfinite(width)
     gap = 1e-6 * np.where(finite, width, 0.0) + MAX_ZERO_RANGE
     return Reduction(
         system=inner,
-        spread=sparse.csr_array(solved.spread @ again.spread),
-        shift=solved.shift + solved.spread @ again.shift,
+        spread=sparse.csr_array(solved.spread @ second.spread),
+        shift=solved.shift + solved.spread @ second.shift,
         point=ranges.mean[kept],
         widths=np.where(finite, width, SIZE),
         may_reach=np.array([low <= inner.lower + gap, high >= inner.upper - gap]),

@@ -269,6 +269,7 @@ class SchattenBall(Domain):
 
     def exit_piece(self, dim: int) -> Piece:
         """Return the function that finds where a path leaves the domain."""
+        self.check(dim)
         # A Schatten norm of vectors is the Euclidean norm.
         is_round = self.is_euclidean_ball or self.norm_length(dim) == 1
         return euclidean_exit if is_round else convex_exit

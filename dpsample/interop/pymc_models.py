@@ -24,9 +24,6 @@ from dpsample.targets.density_functions import DensityFunctions
 if TYPE_CHECKING:
     from pymc import Model
 
-# Arrays of fewer entries stay constants, from which PyTensor simplifies the program.
-MIN_ARGUMENT_SIZE = 32
-
 
 def from_pymc(model: Model) -> Bridge:
     r"""Return the density of a PyMC model on its unconstrained space.
@@ -108,7 +105,9 @@ def _functions(model: Any, point: dict[str, Array]) -> DensityFunctions:
     program = [value, pytensor.grad(value, theta)]
     replaced, arguments, arrays = {}, [], []
     for variable, array in _leaves(program):
-        if array.size >= MIN_ARGUMENT_SIZE and array.dtype.name in ENTRY_TYPES:
+        # Arrays of fewer entries stay constants, from which PyTensor simplifies the
+        # program.
+        if array.size >= 32 and array.dtype.name in ENTRY_TYPES:
             replaced[variable] = variable.type()
             arguments.append(replaced[variable])
             arrays.append(array)

@@ -38,7 +38,9 @@ def support(domain: Domain, direction: Array) -> float:
     """Return the largest <direction, v> on the domain, infinity if it is not known."""
     try:
         return float(np.asarray(domain.support(direction[None])).reshape(-1)[0])
-    except NotImplementedError:
+    except ValueError:
+        if domain.has_public_bounds:
+            raise
         return math.inf
 
 
@@ -46,7 +48,9 @@ def largest_distance(domain: Domain, point: Array) -> float:
     """Return an upper bound of the distance of points of the domain."""
     try:
         return float(domain.max_norm(2.0, point, len(point)))
-    except NotImplementedError:
+    except ValueError:
+        if domain.has_public_bounds:
+            raise
         return math.inf
 
 

@@ -23,10 +23,6 @@ from dpsample.samplers.localized.mode import model_step, step_in_polytope
 from dpsample.targets.gibbs_target import DomainGeometry, form_in_basis, times_basis
 
 MAX_STEPS = 200
-# Steps of accelerated projected gradients for one model.
-MAX_MODEL_STEPS = 2000
-# Relative change of a move at which such steps end.
-MODEL_TOLERANCE = 1e-14
 # Share of a Hessian's diagonal that is added to it at first.
 MIN_RIDGE = 1e-15
 # Factor of the smoothing parameter between stages.
@@ -34,8 +30,6 @@ SMOOTHING_FACTOR = 0.1
 # Largest smoothing parameter with which a gap counts as reachable, in tolerances. The
 # smoothed losses contribute twice as much to the gap, and the barrier as much.
 MAX_SMOOTHING = 0.05
-# Newton steps at most from one smoothing parameter to the next.
-MAX_STAGE_STEPS = 30
 
 
 class Found(NamedTuple):
@@ -74,7 +68,8 @@ class Search:
             return self.best
         last = MAX_SMOOTHING * self.tolerance / self.objective.scale
         while self.best.gap > self.tolerance and smoothing >= 1e-3 * last:
-            self._newton(smoothing, MAX_STAGE_STEPS)
+            # Newton steps at most from one smoothing parameter to the next.
+            self._newton(smoothing, 30)
             is_near = smoothing > last > SMOOTHING_FACTOR * smoothing
             smoothing = last if is_near else SMOOTHING_FACTOR * smoothing
         return self.best
@@ -232,7 +227,8 @@ class Search:
         largest = float(np.linalg.eigvalsh(hessian)[-1])
         piece: Any = self.domain.project_piece
         move, ahead, momentum = np.zeros_like(point), np.zeros_like(point), 1.0
-        for step in range(MAX_MODEL_STEPS):
+        # Steps of accelerated projected gradients for one model.
+        for step in range(2000):
             slope = gradient + hessian @ ahead
             end[:] = np.nan
             jit.call(piece, self.body, point + ahead - slope / largest, end)
@@ -246,7 +242,8 @@ class Search:
             next_momentum = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
             ahead = new + (momentum - 1.0) / next_momentum * change
             move, momentum = new, next_momentum
-            if step % 20 == 0 and np.abs(change).max() <= MODEL_TOLERANCE * (
+            # Relative change of a move at which such steps end.
+            if step % 20 == 0 and np.abs(change).max() <= 1e-14 * (
                 1.0 + np.abs(point).max()
             ):
                 break

@@ -26,8 +26,6 @@ REACH = 40.0
 # Largest exponent for which the sum is computed, because its cost grows with the
 # exponent. Beyond, the norm is bounded by the maximum times a factor close to 1.
 LARGEST = 4096.0
-# Exponent q from which convolutions are computed by Fourier transforms.
-FOURIER_FROM = 16.0
 
 
 def mean_norm_power(order: float, *, q: float, r: float, dim: int) -> float:
@@ -110,7 +108,8 @@ def _correlate(values: Array, weights: Array, q: float) -> Array:
     For small q, small sums are multiplied by large factors later, and a Fourier
     transform would lose their digits.
     """
-    if q <= FOURIER_FROM:
+    # Exponent q from which convolutions are computed by Fourier transforms.
+    if q <= 16.0:
         return np.correlate(values, weights, "valid")
     size = 1 << (len(values) - 1).bit_length()
     product = np.fft.rfft(values, size) * np.conj(np.fft.rfft(weights, size))

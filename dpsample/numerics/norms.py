@@ -40,8 +40,6 @@ HUGE_SQUARE = 1e290
 # Jacobi's method rotates pairs of rows whose cosine is above this number, eight times
 # the rounding error of 1. Smaller cosines may be rounding errors.
 ORTHOGONAL = 2.0**-50
-# Maximum number of rounds over all pairs. Convergence is quadratic, so ten are usual.
-MAX_SWEEPS = 60
 
 
 @check.unwrap_numpy
@@ -224,7 +222,9 @@ def orthogonalize(rows: Array, rotations: Array) -> None:
     Their lengths are then the singular values, accurate to a few rounding errors. The
     same rotations are applied to the rows of ``rotations``.
     """
-    for _ in range(MAX_SWEEPS):
+    # Maximum number of rounds over all pairs. Convergence is quadratic, so ten are
+    # usual.
+    for _ in range(60):
         is_done = True
         for i in range(len(rows)):
             for j in range(i):

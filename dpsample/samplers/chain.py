@@ -89,8 +89,6 @@ class ChainState(NamedTuple):
 # one reflection is enough for all facets that are orthogonal in the metric of the
 # starts.
 MAX_REFLECTIONS = 200
-# Starts that are drawn until one has a finite energy.
-MAX_STARTS = 50
 # Description of a plan, for attributes of the draws.
 Settings = dict[str, float | int | str]
 Runner = Callable[[ChainState, np.random.Generator, Array, Array], None]
@@ -346,7 +344,8 @@ class PreparedChain:
             return self.start.copy()
         # A density of the user may be 0 at a point of the domain. No step of a chain
         # that is there may find another.
-        for shrinkage in 0.8 ** np.arange(MAX_STARTS):
+        # Starts that are drawn until one has a finite energy.
+        for shrinkage in 0.8 ** np.arange(50):
             noise = rng.standard_normal((self.scatter.shape[1],))
             factor = shrinkage * self.scatter
             point = reflect_move(self.target, self.start, factor, noise)

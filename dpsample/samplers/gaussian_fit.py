@@ -352,10 +352,6 @@ def averaged_derivatives(
     return target.k * (basis.T @ gradient), hessian + floor
 
 
-# Maximum number of multiply-adds of a dense Hessian by differences of gradients.
-MAX_HESSIAN_WORK = 1e9
-
-
 def differenced_derivatives(
     target: Density, basis: Array, theta: Array, covariance: Array | None
 ) -> tuple[Array, Array]:
@@ -377,7 +373,8 @@ def differenced_derivatives(
     behind = np.clip(-0.9 * chords[:, :1], 1e-12, 1.0)
     above, below = theta + ahead * moves, theta - behind * moves
     widths = ahead + behind
-    if len(moves) * target.gradient_work > MAX_HESSIAN_WORK:
+    # Maximum number of multiply-adds of a dense Hessian by differences of gradients.
+    if len(moves) * target.gradient_work > 1e9:
         center = energies(target, theta[None])[0]
         rises = (energies(target, above) - center) / ahead[:, 0]
         falls = (center - energies(target, below)) / behind[:, 0]

@@ -20,9 +20,6 @@ from dpsample.numerics.r_hat_and_ess import (
     with_squares,
 )
 
-# Maximum autocorrelation that counts. A chain that never moved has this one, so that
-# its share is small and positive.
-MAX_CORRELATION = 0.999
 # Number of draws of half a chain of the default length, of which R-hat compares the
 # means.
 HALF = 500
@@ -39,7 +36,9 @@ def share_of(correlation: ArrayLike) -> Any:
 
     With the autocorrelations c^t it is 1 / (1 + 2 sum c^t) = (1 - c) / (1 + c).
     """
-    clipped = np.clip(correlation, 0.0, MAX_CORRELATION)
+    # Maximum autocorrelation that counts. A chain that never moved has this one, so
+    # that its share is small and positive.
+    clipped = np.clip(correlation, 0.0, 0.999)
     return (1.0 - clipped) / (1.0 + clipped)
 
 

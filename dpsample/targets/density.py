@@ -42,10 +42,6 @@ from dpsample.targets.gibbs_target import (
     penalty_at,
 )
 
-# A slope by differences is at most this number, times the energy's change along a
-# scale, per scale: at a jump of the energy a trajectory would be thrown far away.
-STEEPEST = 100.0
-
 
 @kernel(counts_references=False)
 def energy_at_point(target, value, regularizer_value, theta, work):
@@ -192,7 +188,7 @@ class Density(GibbsTarget):
         check.instance(Regularizer, regularizer=penalty)
         if mu > 0.0 or penalty.name != "custom":
             penalty.check_on(body, dim)
-        given = {
+        functions_by_name = {
             "energy": energy,
             "log_density": log_density,
             "gradient": gradient,
@@ -200,7 +196,7 @@ class Density(GibbsTarget):
             "data": data,
         }
         if functions is not None:
-            for name, value in given.items():
+            for name, value in functions_by_name.items():
                 if value is not None:
                     remedy = "Make a new Density, as replace passes functions on."
                     check.fail(name, "None if functions are given", "both", remedy)
@@ -295,7 +291,10 @@ class Density(GibbsTarget):
         is_free = np.isfinite(scales)
         noise = EPSILON * max(1.0, abs(self.k * trial.value))
         steps = np.where(is_free, scales * min((3.0 * noise) ** (1.0 / 3.0), 0.1), 0.0)
-        return steps, STEEPEST / (self.k * scales)
+        # A slope by differences is at most this number, times the energy's change along
+        # a scale, per scale: at a jump of the energy a trajectory would be thrown far
+        # away.
+        return steps, 100.0 / (self.k * scales)
 
     def new_work(self) -> Work:
         """Return scratch memory for one chain."""
@@ -356,7 +355,7 @@ def _names(names: Sequence[str] | None, dim: int) -> tuple[str, ...]:
     """Return the names of the coefficients."""
     if names is None:
         return tuple(f"theta{j}" for j in range(dim))
-    chosen = tuple(str(name) for name in names)
-    if len(chosen) != dim or len(set(chosen)) != dim:
+    texts = tuple(str(name) for name in names)
+    if len(texts) != dim or len(set(texts)) != dim:
         check.fail("feature_names", f"{dim} different names", check.describe(names))
-    return chosen
+    return texts

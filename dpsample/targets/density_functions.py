@@ -224,10 +224,10 @@ class DensityFunctions:
         """Return functions of v, for points origin + basis v."""
         move = _Coordinates(origin, basis)
         value = move.compose(self.value, is_gradient=False)
-        gradient, own = None, self.gradient
+        gradient, own_gradient = None, self.gradient
         # Gradients of other forms are replaced by differences.
-        if own is not None and not (self.has_both or own.arguments):
-            gradient = move.compose(own, is_gradient=True)
+        if own_gradient is not None and not (self.has_both or own_gradient.arguments):
+            gradient = move.compose(own_gradient, is_gradient=True)
         return DensityFunctions(
             value=value,
             dim=basis.shape[1],
@@ -269,12 +269,12 @@ class _Coordinates:
             def without_data(v):
                 return inner(origin() + basis() @ v)
 
-        chosen = with_data if function.data.is_given else without_data
+        source = with_data if function.data.is_given else without_data
         # Addresses in the code are not part of a checkpoint's identity.
         digest = hashlib.blake2b(function.digest().encode(), digest_size=16)
         digest.update(self.origin.tobytes() + self.basis.tobytes())
         return UserFunction(
-            function.name, chosen, function.data, identity=digest.hexdigest()
+            function.name, source, function.data, identity=digest.hexdigest()
         )
 
 
@@ -292,20 +292,20 @@ def read_functions(
         got = "neither" if energy is None else "both"
         check.fail("energy or log_density", "given, exactly one of them", got, remedy)
     copy = UserData(data)
-    name, given, sign = "energy", energy, 1.0
+    name, value_fn, sign = "energy", energy, 1.0
     if energy is None:
-        name, given, sign = "log_density", log_density, -1.0
+        name, value_fn, sign = "log_density", log_density, -1.0
     arguments = "(theta, data)" if copy.is_given else "(theta)"
     count = 2 if copy.is_given else 1
-    value = check_function(name, given, (count,), f"f{arguments}")
+    value = check_function(name, value_fn, (count,), f"f{arguments}")
     first = UserFunction(name, value, copy)
     if gradient is not None and value_and_gradient is not None:
         check.fail("gradient", "None if value_and_gradient is given", "both")
     if value_and_gradient is not None:
-        both = check_function(
+        both_fn = check_function(
             "value_and_gradient", value_and_gradient, (count,), f"f{arguments}"
         )
-        second = UserFunction("value_and_gradient", both, copy)
+        second = UserFunction("value_and_gradient", both_fn, copy)
         return DensityFunctions(
             value=first, dim=dim, gradient=second, has_both=True, sign=sign
         )

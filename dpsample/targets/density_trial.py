@@ -77,15 +77,15 @@ class DensityTrial:
         is_proper = self.domain.is_bounded or is_regularized
         if not is_proper:
             self._check_axes()
-        near = self._points(NUM_TRIED, np.ones(NUM_TRIED))
-        values = self.functions.values(near)
-        for point, value in zip(near, values, strict=True):
+        near_points = self._points(NUM_TRIED, np.ones(NUM_TRIED))
+        values = self.functions.values(near_points)
+        for point, value in zip(near_points, values, strict=True):
             if not math.isfinite(value):
                 self._fail_infinite(point)
         # Compiled earlier, a function may have other globals, which one point may hide.
-        self._call_python(near[0])
+        self._call_python(near_points[0])
         if self.functions.gradient is not None:
-            for point in near[:3]:
+            for point in near_points[:3]:
                 self._compare_gradient(point)
         if not is_proper:
             self._check_tails()
@@ -169,9 +169,9 @@ class DensityTrial:
         above, below = (
             self.functions.values(self.point + sign * moves) for sign in (1.0, -1.0)
         )
-        both = np.abs(np.array([above, below]) - self.value)
-        both[~np.isfinite(both)] = np.inf
-        return np.asarray(self.k * both.min(axis=0))
+        rises = np.abs(np.array([above, below]) - self.value)
+        rises[~np.isfinite(rises)] = np.inf
+        return np.asarray(self.k * rises.min(axis=0))
 
     def _random_directions(self, count: int) -> Array:
         """Return directions in the hull, one in each row, with the scales of axes."""
@@ -241,14 +241,16 @@ class DensityTrial:
             ray = length * radii[:, None] * direction
             values = self.functions.values(self.point + ray)
             # The farthest values count that are not the difference of two infinities.
-            known = values[~np.isnan(values)]
-            if not known.size:
+            known_values = values[~np.isnan(values)]
+            if not known_values.size:
                 self._fail_nan(self.point + ray[-1])
-            rises = self.k * (known[0] - self.value) > 0.5
-            if known.size > 1 and math.isfinite(known[0]):
-                rises &= self.k * (known[0] - known[1]) >= slope * math.log(1e3)
+            rises = self.k * (known_values[0] - self.value) > 0.5
+            if known_values.size > 1 and math.isfinite(known_values[0]):
+                rises &= self.k * (
+                    known_values[0] - known_values[1]
+                ) >= slope * math.log(1e3)
             if not rises:
-                self._fail_improper(direction, known[0])
+                self._fail_improper(direction, known_values[0])
 
     def _check_axes(self) -> None:
         """Fail where the energy is the same along an infinite axis, however far."""

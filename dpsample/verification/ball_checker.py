@@ -44,9 +44,6 @@ CERTIFICATES = Path(__file__).parents[1] / "privacy" / "certificates"
 # Bits of precision, doubled from the first to the second number.
 FIRST_BITS = 64
 MAX_BITS = 1 << 14
-# Relative difference that is allowed between numbers that are stated for the reader
-# and the same numbers as they follow from the facts.
-AGREEMENT = 1e-9
 # Formats of certificates and answers. In former formats a mechanism is a text.
 DRAW = "dpsample certificate 3"
 EVENT = "dpsample event certificate 3"
@@ -424,8 +421,8 @@ def _check_spec(value: Any, field: str, depth: int) -> None:
 def _check_parameters(spec: _Spec, field: str) -> None:
     """Check that a mechanism has the parameters of its type, in their order."""
     listed = _registry()["types"][spec.type]
-    known = [name.removesuffix("?") for name in listed]
-    stated = [name for name in known if name in spec.parameters]
+    parameter_names = [name.removesuffix("?") for name in listed]
+    stated = [name for name in parameter_names if name in spec.parameters]
     _require(
         [*spec.parameters] == stated, f"the parameters of {field} are not {listed}"
     )
@@ -522,7 +519,9 @@ def _prove_at_most(
 
 def _check_stated(name: str, stated: float, sides: Callable[[], Ball]) -> None:
     """Check that a number agrees with the one that follows from the facts."""
-    slack = AGREEMENT
+    # Relative difference that is allowed between numbers that are stated for the reader
+    # and the same numbers as they follow from the facts.
+    slack = 1e-9
     _prove_at_most(
         f"{name} as stated", lambda: (arb(stated), sides() * (1 + arb(slack)))
     )

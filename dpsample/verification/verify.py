@@ -304,9 +304,9 @@ def _described(c: EventCertificate) -> MechanismSpec:
 def _mechanism_types() -> dict[str, type]:
     """Return the classes that certificates may name, by their names."""
     public = {
-        name: getattr(room, name)
-        for room in (samplers, optimizers, losses)
-        for name in room.__all__
+        name: getattr(module, name)
+        for module in (samplers, optimizers, losses)
+        for name in module.__all__
     }
     types = public | {
         kind.__name__: kind for kind in (constant_time.ConstantTime, sandwich.Sandwich)

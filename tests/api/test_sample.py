@@ -395,7 +395,7 @@ BAD = {
     "max_seconds": ({"max_seconds": 0.0}, "max_seconds must be a finite number > 0"),
     "target": (
         {"target": "target"},
-        "target must be a Gibbs or Density, .* Build a dps.G",
+        "target must be a Gibbs or Density, .* Build a dps.Gibbs or",
     ),
     "sampler": ({"sampler": "metropolis"}, 'sampler must be a Sampler, .*"auto"'),
     "num_draws": ({"num_draws": 0}, "num_draws must be an integer >= 1"),

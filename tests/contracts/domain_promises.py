@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from decimal import Context, Decimal, localcontext
-from functools import cache
+from functools import cache, wraps
 
 import numpy as np
 import pytest
 from scipy.stats import norm as normal
 
+import dpsample as dps
 from dpsample import domains
+from dpsample.domains.exits import FACET, HAS_NORMAL, OPEN, SCRATCH_PER_DIM, TIME
 from dpsample.numerics import norms
 from tests.contracts.pieces import dims
 from tests.support.statistics import spend
@@ -86,13 +88,18 @@ def contains(domain, dim):
 
 
 def project(domain, dim):
-    """The nearest point: in the domain, and beyond it there is none."""
+    """The nearest point: in the domain, and beyond it there is none.
+
+    That of an intersection is near, and not always the nearest.
+    """
     points, rng = inside(domain, dim), np.random.default_rng(3)
     scale = 1.0 + np.abs(points).max() if domain.is_bounded else 1.0
     away = rng.normal(size=(20, dim)) * rng.choice([0.3, 2.0, 50.0], (20, 1)) * scale
     for point in domain.interior_point(dim) + away:
         image = domain.project(point)
         assert domain.contains(image)
+        if isinstance(domain, domains.Intersection):
+            continue
         residual = point - image
         slack = SLACK * (1.0 + np.abs(points).max()) * np.linalg.norm(residual)
         assert ((points - image) @ residual <= slack + 1e-12).all()
@@ -265,6 +272,72 @@ def in_hull_coordinates(domain, dim):
                 assert reduced.contains(v) == is_inside
 
 
+def coordinates(domain, dim):
+    """They describe all points, and the domain of coordinates is the same set."""
+    made, points = domain.coordinates(dim), inside(domain, dim)
+    rank = domain.affine_dim(dim)
+    np.testing.assert_allclose(made.inverse @ made.basis, np.eye(rank), atol=1e-8)
+    if made.is_orthonormal:
+        np.testing.assert_allclose(made.inverse, made.basis.T, atol=1e-12)
+    rest = points - made.origin
+    back = rest @ made.inverse.T @ made.basis.T
+    assert np.abs(back - rest).max() <= 1e-8 * (1.0 + np.abs(rest).max())
+    assert domain.has_round_coordinates or not domain.has_equalities
+    reduced, middle = domain.in_coordinates(dim), domain.interior_point(dim)
+    for point in surface(domain, dim):
+        for share, is_inside in ((1.0 - 1e-6, True), (1.0 + 1e-6, False)):
+            v = made.inverse @ (middle + share * (point - middle) - made.origin)
+            if is_inside or domain.is_bounded:
+                assert reduced.contains(v) == is_inside
+
+
+def move_inside(domain, dim):
+    """Points that are hardly outside come inside, and the others stay."""
+    middle = domain.interior_point(dim)
+    rest = surface(domain, dim) - middle
+    within, beyond = middle + (1.0 - 1e-6) * rest, middle + (1.0 + 1e-12) * rest
+    np.testing.assert_array_equal(domain.move_inside(within), within)
+    moved = domain.move_inside(beyond)
+    assert all(map(domain.contains, moved))
+    assert np.abs(moved - beyond).max() <= 1e-8 * (1.0 + np.abs(beyond).max())
+
+
+def half_widths(domain, dim):
+    """No two points are farther apart along an axis."""
+    declared = domain.half_widths(dim)
+    assert declared.shape == (dim,)
+    assert np.isfinite(declared).all() == domain.is_bounded
+    seen = np.ptp(inside(domain, dim), axis=0)
+    assert (seen <= 2.0 * declared * (1.0 + SLACK) + SLACK).all()
+
+
+def exit_piece(domain, dim):
+    """A parabola is inside up to the exit, and right after it outside."""
+    piece, made = domain.exit_piece(dim), domain.body(dim)
+    along = directions(domain, dim)
+    size = size_of(domain, dim) if domain.is_bounded else 1.0
+    buffer, normal = np.empty(SCRATCH_PER_DIM * dim), np.empty(dim)
+    middle, horizon = np.array(domain.interior_point(dim)), 3.0
+    for velocity, pull in zip(size * along, size * np.roll(along, 3, 0), strict=True):
+        known, result = 0.0, np.array([np.nan, OPEN])
+        while result[FACET] == OPEN:  # the search goes on from what is certified
+            start = middle + known * velocity + 0.5 * known**2 * pull
+            speed, result = velocity + known * pull, np.full(2, np.nan)
+            left = horizon - known
+            piece(made, start, speed, pull, left, buffer, normal, result)
+            known = min(known + result[TIME], horizon)
+        has_exit = result[TIME] < math.inf
+        # Facets may be followed by their slacks alone.
+        if has_exit or not len(domain.facets(dim)[0]):
+            for t in known * np.linspace(0.0, 1.0 - 1e-6, 50):
+                assert domain.contains(middle + t * velocity + 0.5 * t**2 * pull)
+        if has_exit:
+            t = known + 1e-4
+            assert not domain.contains(middle + t * velocity + 0.5 * t**2 * pull)
+            is_outward = normal @ (velocity + known * pull) > 0.0
+            assert result[FACET] != HAS_NORMAL or is_outward
+
+
 def slacks(domain, dim):
     """Not negative inside, positive at an interior point, and 0 on the surface."""
     gaps = domain.slacks(inside(domain, dim))
@@ -379,17 +452,44 @@ def check(domain, dim):
             domain.check(wrong)
 
 
+def has_public_bounds(domain, dim):
+    """A problem refuses a domain without them."""
+    if not domain.has_public_bounds:
+        with pytest.raises(ValueError, match="domain must be"):
+            dps.Problem(
+                np.zeros((1, dim)),
+                np.ones(1),
+                loss=dps.losses.Logistic(),
+                domain=domain,
+                row_bound=1.0,
+            )
+
+
+def unless_refused(promise):
+    """The promise of a bound, which domains without public bounds may refuse."""
+
+    @wraps(promise)
+    def run(domain, dim):
+        try:
+            promise(domain, dim)
+        except ValueError as error:
+            if domain.has_public_bounds or " must be " not in str(error):
+                raise
+
+    return run
+
+
 # What each public name of `Domain` promises.
 PROMISES = {
     "contains": contains,
     "project": project,
     "chord": chord,
-    "support": support,
-    "max_norm": max_norm,
-    "diameter": diameter,
-    "max_schatten": max_schatten,
+    "support": unless_refused(support),
+    "max_norm": unless_refused(max_norm),
+    "diameter": unless_refused(diameter),
+    "max_schatten": unless_refused(max_schatten),
     "body": body,
-    "is_bounded": is_bounded,
+    "is_bounded": unless_refused(is_bounded),
     "interior_point": interior_point,
     "default_center": default_center,
     "affine_dim": hull,
@@ -397,6 +497,13 @@ PROMISES = {
     "hull_normals": hull_normals,
     "has_equalities": hull_normals,
     "in_hull_coordinates": in_hull_coordinates,
+    "coordinates": coordinates,
+    "in_coordinates": coordinates,
+    "has_round_coordinates": coordinates,
+    "move_inside": move_inside,
+    "half_widths": half_widths,
+    "exit_piece": exit_piece,
+    "has_public_bounds": has_public_bounds,
     "facets": facets,
     "is_polytope": facets,
     "slacks": slacks,
@@ -412,9 +519,9 @@ PROMISES = {
     "is_whole_space": shape,
     "has_exact_test": contains_exactly,
     "contains_exactly": contains_exactly,
-    "gauge": gauge,
-    "gaussian_width": gaussian_width,
-    "to_dict": travels,
+    "gauge": unless_refused(gauge),
+    "gaussian_width": unless_refused(gaussian_width),
+    "to_dict": unless_refused(travels),
     "check": check,
 }
 # Compiled pieces are called by the methods; flags of how the methods work.
@@ -444,7 +551,8 @@ def planted(domain, dim, factor):
         if not isinstance(domain, domains.Ball)
         else domains.Box(-9.0, 9.0)
     )
-    yield "to_dict", lambda self: other.to_dict()
+    if domain.has_public_bounds:
+        yield "to_dict", lambda self: other.to_dict()
     yield "norm_length", lambda self, dim: dim + 1
     if domain.has_exact_test and domain.is_bounded:
         yield "contains_exactly", lambda self, point: True
@@ -477,10 +585,12 @@ def planted(domain, dim, factor):
     if len(domain.facets(dim)[0]):
         yield "facets", nearer_facets
     yield "slacks", lambda self, points: kind.slacks(self, points) - far
-    yield "support", lower_support
-    yield "max_norm", cut("max_norm")
-    yield "diameter", cut("diameter")
-    yield "max_schatten", cut("max_schatten")
+    yield "half_widths", cut("half_widths")
+    if domain.has_public_bounds:  # others may refuse these
+        yield "support", lower_support
+        yield "max_norm", cut("max_norm")
+        yield "diameter", cut("diameter")
+        yield "max_schatten", cut("max_schatten")
     if np.isfinite(domain.body(dim).lower).all():
         yield "body", smaller_box
     edge = surface(domain, dim)[0]
@@ -492,4 +602,5 @@ def planted(domain, dim, factor):
         width = kind.gaussian_width(self, dim, **options)
         return width._replace(value=factor * width.value)
 
-    yield "gaussian_width", narrower
+    if domain.has_public_bounds:
+        yield "gaussian_width", narrower

@@ -34,8 +34,11 @@ def kind_of_annotation(annotation):
 def kind_of_union(members):
     """Return the kind of some classes, of which one may be None."""
     present = [member for member in members if member is not type(None)]
+    is_literal = [typing.get_origin(member) is typing.Literal for member in present]
     if len(present) == 1:
         kind = kind_of_annotation(present[0])
+    elif all(is_literal):
+        kind = choice(*(w for member in present for w in typing.get_args(member)))
     elif all(is_own_class(member) for member in present):
         kind = instance(*present)
     else:

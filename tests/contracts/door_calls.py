@@ -44,7 +44,7 @@ def call(door, **changes):
         return dps.replicate(verb, *arguments, **given.pop("options", {}), **given)
     if door.owner is not None:
         return getattr(instance(door), door.name.rpartition(".")[2])(**given)
-    result = door.function(**given)
+    result = door.function(*starred(door, given), **given)
     if door.name in BODIES:
         result.body(BODIES[door.name])
     if door.name.startswith("optimizers."):
@@ -53,9 +53,20 @@ def call(door, **changes):
     return result
 
 
+def starred(door, given):
+    """Take out the values of a parameter like ``*parts``, one if it is no tuple."""
+    for name, parameter in inspect.signature(door.function).parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL and name in given:
+            value = given.pop(name)
+            return value if isinstance(value, tuple) else (value,)
+    return ()
+
+
 BODIES = {
     "domains.Ball": 2,
     "domains.Box": 2,
+    "domains.Ellipsoid": 2,
+    "domains.Intersection": 2,
     "domains.Polytope": 1,
     "domains.SchattenBall": 4,
 }

@@ -13,6 +13,10 @@ def half_square(theta):
     return 0.5 * (theta * theta).sum()
 
 
+def in_disk(theta):
+    return theta @ theta <= 1.0
+
+
 def identity(theta):
     return theta.copy()
 
@@ -42,6 +46,7 @@ ARGUMENTS = {
         )
     },
     "Budget": EPSILON_DELTA,
+    "Density": {"energy": lambda: half_square, "dim": 2},
     "Gibbs": {"problem": O.the_problem, "k": 1.0, "mu": 1.0},
     "Problem": {
         "features": O.ROWS,
@@ -70,6 +75,7 @@ ARGUMENTS = {
         "progress": False,
     },
     "calibrate": {"problem": O.the_problem, "budget": O.BUDGET},
+    "fit": {"problem": O.many_records, "budget": O.BUDGET, "seed": 1},
     "intervals": {
         "problem": O.many_records,
         "budget": dps.Budget(epsilon=9.0, delta=1e-6),
@@ -145,8 +151,17 @@ ARGUMENTS = {
     },
     "domains.Ball": {"radius": 1.0},
     "domains.Box": {"lower": -1.0, "upper": 1.0},
+    "domains.Ellipsoid": {"precision": [[4.0, 0.0], [0.0, 1.0]]},
+    "domains.Intersection": {
+        "parts": (dps.domains.Ball(1.0), dps.domains.Box(0.0, 2.0))
+    },
     "domains.Polytope": {"A": [[1.0], [-1.0]], "b": [1.0, 1.0]},
     "domains.SchattenBall": {"radius": 1.0, "p": 1.0, "shape": O.SHAPE},
+    "domains.custom": {
+        "contains": lambda: in_disk,
+        "dim": 2,
+        "interior_point": [0.0, 0.0],
+    },
     "domains.from_dict": {"data": {"name": "ball", "radius": 1.0}},
     "losses.CalibratedLogistic": {},
     "losses.CappedLogistic": {},

@@ -41,7 +41,6 @@ WAIT = optional(Kind(POSITIVE.forbids, lambda value: value is not None))  # seco
 DICT = instance(dict)
 VECTOR = array(2)
 RISK = choice("population", "empirical")
-CALIBRATION = choice("exact", "closed_form", "paper", "range", "auto")
 RELATION = choice("replace_one", "zero_out")
 RECORDS = count(1, EXACT)
 NAMES = Kind(lambda value: isinstance(value, str | bytes | int | float))
@@ -185,11 +184,23 @@ BY_DOOR = {
         2, holds=lambda x: (abs(x) <= 1e60).all()
     ),
     "papers.clipping_instance.printed_release.size": count(),
-    "domains.Ball.chord.theta": POINT,
-    "domains.Ball.chord.direction": POINT,
-    "domains.Ball.contains.theta": POINT,
+    **{
+        f"domains.{name}.{parameter}": POINT
+        for name in ("Ball", "Polytope")
+        for parameter in (
+            "chord.theta",
+            "chord.direction",
+            "contains.theta",
+            "project.theta",
+        )
+    },
     "domains.Ball.gauge.theta": array(..., None),
-    "domains.Ball.project.theta": POINT,
+    "domains.Ellipsoid.precision": array(None, None),
+    "domains.Intersection.interior_point": optional(VECTOR),
+    "domains.custom.interior_point": VECTOR,
+    # The functions of the examples take no data.
+    "domains.custom.data": Kind(lambda value: value is not None),
+    "Density.data": Kind(lambda value: value is not None),
     "domains.SchattenBall.max_schatten.shape": optional(SHAPE),
     "optimizers.HeavyTailedFrankWolfe.scale": optional(POSITIVE),
     "experiments.Slope.y": TEXT,

@@ -21,7 +21,7 @@ TRIES = 200  # draws of parameters, of which a class refuses those out of its ra
 NOT_PIECES = {losses.Loss, losses.Custom, losses.RecordGradient, domains.Domain}
 NOT_PIECES |= {regularizers.Regularizer, noise.Noise}
 # No domain has a proved range of these: see tests/regularizers.
-NOT_PIECES |= {regularizers.PowerNorm, regularizers.Custom}
+NOT_PIECES |= {regularizers.PowerNorm, regularizers.CustomRegularizer}
 
 
 def public(base, module, registered):
@@ -57,10 +57,21 @@ def draw_center(rng):
     return rng.normal(size=3) if rng.random() < 0.5 else None
 
 
+def draw_precision(rng):
+    factor = rng.normal(size=(3, 3))
+    return factor @ factor.T + 0.1 * np.eye(3)
+
+
+def draw_intersection(rng):
+    box = domains.Box(-draw_number(rng), draw_number(rng))
+    return domains.Intersection(domains.Ball(draw_number(rng)), box)
+
+
 # By the name of a field, or else by its type.
 BY_NAME = {
     "center": draw_center,
     "p": draw_exponent,
+    "precision": draw_precision,
     "shape": draw_shape,
     "lower": lambda rng: -draw_number(rng),
     "upper": draw_number,
@@ -75,6 +86,7 @@ BY_TYPE = {
 }
 # Whose fields only fit together.
 WHOLE = {
+    "Intersection": draw_intersection,
     "Polytope": lambda rng: random_polytope(3, 6, seed=int(rng.integers(1 << 30))),
 }
 

@@ -36,6 +36,10 @@ def pseudo_huber_slope(u, y):
     return (u - y) / np.sqrt(1.0 + (u - y) ** 2)
 
 
+def half_square(theta):
+    return 0.5 * (theta @ theta)
+
+
 def linear_gradient(row, response, theta, out):
     for j in range(len(out)):
         out[j] = -response * row[j]
@@ -146,6 +150,7 @@ EXAMPLES = {
     "Problem": problem,
     "PublicFacts": lambda: problem().facts,
     "Gibbs": target,
+    "Density": lambda: dps.Density(energy=half_square, dim=2),
     "Release": release,
     "Fit": fit,
     "Intervals": bars,
@@ -158,6 +163,8 @@ EXAMPLES = {
     "RecordGradient": lambda: L.record_gradient(linear_gradient),
     "Ball": lambda: D.Ball(1.0, center=[0.1, 0.2]),
     "Box": lambda: D.Box([-1.0, -2.0], 1.0),
+    "Ellipsoid": lambda: D.Ellipsoid([[4.0, 1.0], [1.0, 1.0]], center=[1.0, 2.0]),
+    "Intersection": lambda: D.Intersection(D.Ball(1.0), D.Box(0.0, 2.0)),
     "Polytope": lambda: D.Polytope(*SQUARE),
     "SchattenBall": lambda: D.SchattenBall(1.0, p=1.0, shape=(2, 1)),
     "Body": lambda: D.Ball(1.0).body(2),

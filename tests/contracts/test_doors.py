@@ -23,8 +23,11 @@ PAIRS = [(door, name) for door in DOORS.values() for name in door.parameters]
 # Their calls cost tenths of a second: by default only what must be refused is tried,
 # at each parameter another ninth of the values; of the others' values it is a third.
 COSTLY = (
+    "Density",
     "audit",
     "diagnostics.",
+    "domains.custom",
+    "fit",
     "intervals",
     "losses.custom",
     "losses.record_gradient",

@@ -28,8 +28,8 @@ def blocks(language):
 # Most that each measure may be: what a stranger has to find a way through.
 HOUSE = {
     "top-level modules": 4,
-    "top-level folders": 23,
-    "files": 300,  # with room: each recipe of CONTRIBUTING.md adds one
+    "top-level folders": 25,
+    "files": 340,  # with room: each recipe of CONTRIBUTING.md adds one
     "classes of one name": [],
     "basenames used three times": [],
     "definitions of Array": 1,

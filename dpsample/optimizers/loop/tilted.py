@@ -44,8 +44,6 @@ from dpsample.privacy.curves.objective_perturbation import (
 )
 from dpsample.problem.facts import PublicFacts, smoothness
 
-# A simulated width is rounded up by this many standard errors.
-WIDTH_ERRORS = 6.0
 # Number of ridges among which the search for the best one begins.
 GRID = 20
 
@@ -114,7 +112,8 @@ def tilt_scales(
 def _width(domain: Domain, dim: int) -> float:
     """Return the Gaussian width of a domain, rounded up if it is simulated."""
     width = domain.gaussian_width(dim)
-    return float(width.value + WIDTH_ERRORS * width.standard_error)
+    # A simulated width is rounded up by this many standard errors.
+    return float(width.value + 6.0 * width.standard_error)
 
 
 def best_ridge(

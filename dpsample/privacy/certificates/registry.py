@@ -235,17 +235,18 @@ def check_parameters(mechanism: Value, *, field: str) -> None:
     kind, types = mechanism.type, registry().types
     if kind not in types:
         check.fail(f"{field}.type", "one of the registry's", check.describe(kind))
-    known = [name.removesuffix("?") for name in types[kind]]
+    parameter_names = [name.removesuffix("?") for name in types[kind]]
     stated = [name for name, _ in mechanism.parameters]
     for name in stated:
-        if name not in known:
-            condition = f"a parameter of {kind}, which has {', '.join(known) or 'none'}"
+        if name not in parameter_names:
+            names = ", ".join(parameter_names) or "none"
+            condition = f"a parameter of {kind}, which has {names}"
             check.fail(f"{field}.{name}", condition, "another name")
     for name in types[kind]:
         if not name.endswith("?") and name not in stated:
             check.fail(f"{field}.{name}", f"stated for {kind}", "no value")
-    if stated != [name for name in known if name in stated]:
-        condition = f"with parameters in the order {', '.join(known)}"
+    if stated != [name for name in parameter_names if name in stated]:
+        condition = f"with parameters in the order {', '.join(parameter_names)}"
         check.fail(field, condition, ", ".join(stated))
     for name, value in mechanism.parameters:
         check_parameters(value, field=f"{field}.{name}")

@@ -270,19 +270,19 @@ def _facet_barrier(normals: Array, bounds: Array) -> Barrier:
 
 def _common_barrier(barriers: list[Barrier | None]) -> Barrier | None:
     """Return the sum of the barriers that there are."""
-    known = [barrier for barrier in barriers if barrier is not None]
-    if not known:
+    known_barriers = [barrier for barrier in barriers if barrier is not None]
+    if not known_barriers:
         return None
 
     def differentiate(point: Array) -> tuple[Array, Array]:
-        slope, bend = known[0].differentiate(point)
-        for barrier in known[1:]:
+        slope, bend = known_barriers[0].differentiate(point)
+        for barrier in known_barriers[1:]:
             next_slope, next_bend = barrier.differentiate(point)
             slope, bend = slope + next_slope, bend + next_bend
         return slope, bend
 
     def find_longest_step(point: Array, move: Array) -> float:
-        return min(barrier.find_longest_step(point, move) for barrier in known)
+        return min(barrier.find_longest_step(point, move) for barrier in known_barriers)
 
     return Barrier(differentiate, find_longest_step)
 

@@ -40,10 +40,6 @@ from dpsample.samplers.sampler import Sampler
 from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs_target import GibbsTarget
 
-# Least width of an interval, in standard deviations. It rarely cuts a Gaussian.
-LEAST_WIDTH = 8.0
-# Halvings after which an interval is only rounding errors long, and the chain stays.
-MAX_SHRINKS = 200
 # Rounds of pilot draws, each twice as long as the one before.
 NUM_ROUNDS = 5
 
@@ -93,10 +89,13 @@ def step(target, pieces, plan, state, rng):
     state.counts[COUNT.proposals] += 1
     level = state.energy[0] + rng.standard_exponential()
     # The width has a tail of power 2, which reaches far in heavy tails of a density.
-    width = LEAST_WIDTH / math.sqrt(1.0 - rng.random())
+    # Least width of an interval, in standard deviations. It rarely cuts a Gaussian.
+    width = 8.0 / math.sqrt(1.0 - rng.random())
     share = rng.random()
     low, high = max(low, -width * share), min(high, width * (1.0 - share))
-    for _ in range(MAX_SHRINKS):
+    # Halvings after which an interval is only rounding errors long, and the chain
+    # stays.
+    for _ in range(200):
         t = low + (high - low) * rng.random()
         for j in range(direction.shape[0]):
             proposal[j] = state.position[j] + t * direction[j]
