@@ -240,6 +240,7 @@ class Intersection(Domain):
 
     def _prepared(self, dim: int) -> tuple[list[Part], Array]:
         """Return the parts for kernels, and the inner point."""
+        check.integer(1, dim=dim)
         parts_by_dim: dict[int, tuple[list[Part], Array]] = vars(self)["_by_dim"]
         if dim not in parts_by_dim:
             self.check(dim)

@@ -13,6 +13,7 @@ from tests.support.terminal_commands import CASES
 
 # Option that names the file, and whether it is for its owner alone.
 OUTPUTS = {
+    "fit": ("--output", True),
     "release": ("--output", True),
     "sample": ("--output", True),
     "predict": ("--output", True),

@@ -12,6 +12,7 @@ import dpsample as dps
 from dpsample import audits, datasets, diagnostics, experiments, noise, privacy
 from dpsample import papers as printed
 from dpsample.diagnostics import couplings
+from dpsample.interop import Bridge
 from dpsample.tables import Schema
 from tests.contracts.door_objects import BUDGET, encoding, problem, target
 
@@ -38,6 +39,14 @@ def pseudo_huber_slope(u, y):
 
 def half_square(theta):
     return 0.5 * (theta @ theta)
+
+
+def density():
+    return dps.Density(energy=half_square, dim=2)
+
+
+def variables_of(points):
+    return {"x": points}
 
 
 def linear_gradient(row, response, theta, out):
@@ -150,7 +159,8 @@ EXAMPLES = {
     "Problem": problem,
     "PublicFacts": lambda: problem().facts,
     "Gibbs": target,
-    "Density": lambda: dps.Density(energy=half_square, dim=2),
+    "Density": density,
+    "Bridge": lambda: Bridge(density(), variables_of),
     "Release": release,
     "Fit": fit,
     "Intervals": bars,

@@ -64,7 +64,7 @@ def test_a_risk_that_grows_is_refuted(table, at):
     grown = dataclasses.replace(
         case, make=make, bound=lambda facts, budget: math.inf, budgets=(None,)
     )
-    rows = list(table.measured(grown, 100, 3))
+    rows = list(table.measure(grown, 100, 3))
     assert [row.is_refuted for row in rows] == [False, True]
 
 

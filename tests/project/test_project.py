@@ -66,7 +66,7 @@ def test_the_readme_commands_run_on_the_files_it_shows(tmp_path, monkeypatch, ca
         assert cli.main(arguments) == 0
         assert words in capsys.readouterr().out
     assert (tmp_path / "draws.nc").is_file()
-    answer = dpsample.Release.load("answer.json")
+    answer = dpsample.Fit.load("answer.json")
     names = ("age", "cost", "ward=north", "ward=south", "ward=unknown", "intercept")
     assert answer.feature_names == names
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dpsample.core.jit import kernel
+from dpsample.numerics.heaps import sort_pairs
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.univariate import log_concave
 from tests.support.exact_draws import interpreted
@@ -121,7 +122,7 @@ def test_kinks_are_sorted_with_their_rises():
         order = np.argsort(keys[:count])
         expected = keys[:count][order], rises[:count][order]
         rest = keys[count:].copy()
-        log_concave.sort_pairs(keys, rises, count)
+        sort_pairs(keys, rises, count)
         np.testing.assert_array_equal(keys[:count], expected[0])
         np.testing.assert_array_equal(rises[:count], expected[1])
         np.testing.assert_array_equal(keys[count:], rest)

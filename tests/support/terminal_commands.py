@@ -31,6 +31,7 @@ def RECORDS(folder, command):
 
 # Arguments of each command, and its exit code.
 CASES = {
+    "fit": (lambda f: [*RECORDS(f, "fit"), "--evaluate", f"{f}/new.csv"], 0),
     "release": (lambda f: [*RECORDS(f, "release"), "--evaluate", f"{f}/new.csv"], 0),
     "sample": (lambda f: [*RECORDS(f, "sample"), "--draws", "8", "--chains", "2"], 0),
     "verify": (lambda f: ["verify", f"{f}/a.json"], 0),
