@@ -171,7 +171,7 @@ def salmonella() -> None:
     flux("salmonella", "built and sampled, or refused with a true reason", 1000)
 
 
-def ordered(dim: int, *, is_simplex: bool) -> Polytope:
+def ordered_polytope(dim: int, *, is_simplex: bool) -> Polytope:
     """Return 0 <= x_1 <= ... <= x_d, with sum 1 or all of them at most 1."""
     steps = sparse.diags_array(
         [np.ones(dim - 1), -np.ones(dim - 1)], offsets=[0, 1], shape=(dim - 1, dim)
@@ -187,7 +187,7 @@ def ordered(dim: int, *, is_simplex: bool) -> Polytope:
 def ordered_simplex(dim: int, bar: str, num_draws: int) -> None:
     """Compare means with those of the sorted Dirichlet distribution."""
     begin = clock()
-    body = ordered(dim, is_simplex=True)
+    body = ordered_polytope(dim, is_simplex=True)
     facts, draws = reach(body, dim, clock() - begin, num_draws)
     means = np.cumsum(1.0 / np.arange(dim, 0, -1)) / dim
     error = draws.std(axis=(0, 1)) / np.sqrt(facts["ess"])
@@ -211,7 +211,7 @@ def ordered_simplex_1000() -> None:
 def ordered_cube_1000() -> None:
     """1000 ordered numbers, built from sparse and from dense rows."""
     begin = clock()
-    body = ordered(1000, is_simplex=False)
+    body = ordered_polytope(1000, is_simplex=False)
     built = clock() - begin
     bounds = np.zeros((2, 1000))
     bounds[0, 0], bounds[1, -1] = -1.0, 1.0

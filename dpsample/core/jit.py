@@ -226,7 +226,7 @@ def kernel(
         vars(function)["py_func"] = function
         return function
     options |= {"_nrt": counts_references, "nopython": True, "nogil": True}
-    options |= {"error_model": "numpy", "boundscheck": None}
+    options = {"boundscheck": None} | options | {"error_model": "numpy"}
     options |= {"no_cfunc_wrapper": True}  # a `pointer` is compiled apart
     dispatcher = CheckedDispatcher if "fastmath" in options else KernelDispatcher
     compiled = dispatcher(

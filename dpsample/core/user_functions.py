@@ -311,10 +311,9 @@ class UserFunction:
     @lazy_property
     def with_checked_indices(self) -> Callable[..., Any]:
         """The function for Numba, in which an index outside of an array is an error."""
-        if numba.config.DISABLE_JIT:
-            return self.python
-        options = {"error_model": "numpy", "nogil": True, "boundscheck": True}
-        checked: Callable[..., Any] = numba.njit(**options)(self.python)
+        checked: Callable[..., Any] = kernel(cached=False, boundscheck=True)(
+            self.python
+        )
         return checked
 
     @property

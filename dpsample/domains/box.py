@@ -186,11 +186,15 @@ class Box(Domain):
         return lower, upper
 
     def default_center(self, dim: int) -> Array:
-        """Return the midpoint, or a distance of 1 from the only finite bound."""
+        """Return the midpoint, or a point a little inside of the only finite bound."""
         lower, upper = self._bounds(dim)
-        # Of an infinite side the midpoint is the one of bounds that are 2 apart.
-        low = np.where(np.isfinite(lower), lower, np.minimum(upper, 1.0) - 2.0)
-        high = np.where(np.isfinite(upper), upper, low + 2.0)
+        # The distance grows with the bound, so that rounding keeps the point inside.
+        finite = np.where(
+            np.isfinite(lower), lower, np.where(upper < np.inf, upper, 1.0)
+        )
+        width = 2.0 * np.maximum(1.0, 1e-3 * np.abs(finite))
+        low = np.where(np.isfinite(lower), lower, finite - width)
+        high = np.where(np.isfinite(upper), upper, low + width)
         return np.asarray(0.5 * low + 0.5 * high)
 
     def body(self, dim: int) -> Body:

@@ -57,8 +57,8 @@ def squared_gauge_along(body, theta, direction, t):
     for i in range(theta.shape[0]):
         y = 0.0
         for j in range(theta.shape[0]):
-            moved = theta[j] + t * direction[j]
-            y += body.root[i, j] * (moved - body.center[j])
+            point = theta[j] + t * direction[j]
+            y += body.root[i, j] * (point - body.center[j])
         total += y * y
     return total
 

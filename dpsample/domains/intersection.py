@@ -35,7 +35,7 @@ NUM_ROUNDS = 200
 SHARES = (0.5, 0.2, 0.1, 0.03, 0.01, 1e-3, 1e-4, 1e-6, 1e-8, 1e-10)
 
 
-class MembershipEntry(NamedTuple):
+class PartEntry(NamedTuple):
     """Positions in a part's row of addresses."""
 
     body: int = 0
@@ -45,7 +45,7 @@ class MembershipEntry(NamedTuple):
     exit: int = 4
 
 
-ENTRY = MembershipEntry()
+ENTRY = PartEntry()
 NUM_ENTRIES = len(ENTRY)
 
 body_at = frame_at(BODY)
@@ -159,7 +159,7 @@ class Part(NamedTuple):
 
     @property
     def addresses(self) -> list[int]:
-        """Row of addresses, in the order of `MembershipEntry`."""
+        """Row of addresses, in the order of `PartEntry`."""
         return [address_of(value) for value in (self.body, *self.functions)]
 
 
@@ -238,7 +238,7 @@ class Intersection(Domain):
                 remedy = "Give equalities to one Polytope, by A_eq and b_eq."
                 check.fail("parts", "sets with an interior", part, remedy)
 
-    def _prepared(self, dim: int) -> tuple[list[Part], Array]:
+    def _prepare_parts(self, dim: int) -> tuple[list[Part], Array]:
         """Return the parts for kernels, and the inner point."""
         check.integer(1, dim=dim)
         parts_by_dim: dict[int, tuple[list[Part], Array]] = vars(self)["_by_dim"]
@@ -276,11 +276,11 @@ class Intersection(Domain):
 
     def default_center(self, dim: int) -> Array:
         """Return the common inner point."""
-        return np.array(self._prepared(dim)[1])
+        return np.array(self._prepare_parts(dim)[1])
 
     def body(self, dim: int) -> Body:
         """Return the parameters of the compiled functions, in new arrays."""
-        parts, point = self._prepared(dim)
+        parts, point = self._prepare_parts(dim)
         rows = [address for part in parts for address in part.addresses]
         return body_around(np.array(point), addresses=np.array(rows, dtype=np.int64))
 
