@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from numba.core import types, typing
-from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompileResult, Flags, compile_extra
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import TypingError
@@ -21,7 +20,7 @@ from numba.core.targetconfig import ConfigStack
 from numba.core.types.misc import unliteral
 
 from dpsample.core.cache import package_cache
-from dpsample.core.compiling import KernelCompiler
+from dpsample.core.compiling import KernelCompiler, LoweredLibrary, without_events
 from dpsample.core.frames import FrameType
 
 # Types of arguments, as Numba has them.
@@ -44,7 +43,8 @@ def without_collector() -> Iterator[None]:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with without_events():
+            yield
     finally:
         if was_on and _holding:
             _owed.append(None)
@@ -181,18 +181,6 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
                 f"{name} returns memory, {returned}, but only one of it and its caller "
                 "counts references."
             )
-
-
-class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """Code of a kernel and of its callees, to be linked into a caller's."""
-
-    def _optimize_final_module(self) -> None:
-        """Leave it to the caller's library."""
-
-    def _finalize_final_module(self) -> None:
-        """Assemble nothing."""
-        self._finalize_dynamic_globals()
-        self._finalized = True
 
 
 class KernelDispatcher(CheckedDispatcher):

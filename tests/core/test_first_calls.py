@@ -12,9 +12,9 @@ pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is com
 # Maximum number of functions that Numba compiles in a first call. A new user waits for
 # a twentieth of a second for each.
 CAPS = {
-    "release": 120,
-    "release hinge": 150,
-    "minimize NoisyGD": 80,
+    "release": 100,
+    "release hinge": 140,
+    "minimize NoisyGD": 75,
     "minimize DPSGD": 85,
     "minimize ObjectivePerturbation": 90,
     "sample auto": 135,

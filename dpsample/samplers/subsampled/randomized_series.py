@@ -238,7 +238,9 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     """
     del plan  # the memory depends on the target's sizes alone
     memory = np.zeros(OvershootMeter.itemsize // 8)  # floats of 8 bytes
-    state = new_state(target, position, is_weighed=False, memory=memory, rows=len(ROW))
+    # The exact draws write to rows of `alternation.ROW` beyond those of `ROW`.
+    rows = max(len(ROW), len(alternation.ROW))
+    state = new_state(target, position, is_weighed=False, memory=memory, rows=rows)
     work = SeriesWork(
         support=Support.empty(position.size),
         progress=np.zeros(1, SeriesStep),
