@@ -20,6 +20,8 @@ Verdict = Literal[
     "not reproduced",
     "not decided",
 ]
+# A table of a TOML file.
+Table = dict[str, Any]
 # A kind of an erratum is a verdict, or one of two more.
 Kind = Verdict | Literal["conservative", "remark"]
 
@@ -261,7 +263,7 @@ def items(paper: str | None = None) -> tuple[Item, ...]:
     )
 
 
-def _item(paper: str, entry: dict[str, Any], causes: dict[str, Cause]) -> Item:
+def _item(paper: str, entry: Table, causes: dict[str, Cause]) -> Item:
     """Return the item of one entry of papers.toml."""
     cause = causes[entry["cause"]] if "cause" in entry else None
     verdict = entry["verdict"] if cause is None else cause.verdict
@@ -281,7 +283,7 @@ def _item(paper: str, entry: dict[str, Any], causes: dict[str, Cause]) -> Item:
     return Item(paper=paper, **{**entry, **inherited, **lists})
 
 
-def _read(name: str) -> dict[str, Any]:
+def _read(name: str) -> Table:
     return tomllib.loads(
         resources.files("dpsample.papers").joinpath(name).read_text("utf-8")
     )
