@@ -43,10 +43,10 @@ from dpsample.privacy.certificates.sealed import SEARCH
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
-from dpsample.tables.encoding import clip_rows, reject_undeclared
+from dpsample.tables.encoding import clip_rows, collinear_columns, reject_undeclared
 
-Method = Literal["auto", "objective", "tail", "release", "intervals"]
-METHODS = ("auto", "objective", "tail", "release", "intervals")
+Method = Literal["auto", "objective", "tail", "decaying", "release", "intervals"]
+METHODS = ("auto", "objective", "tail", "decaying", "release", "intervals")
 SECOND_FIT = (
     "This process has fitted a private model before. If their records share people, "
     "budgets add up: every fold of a cross-validation and every candidate of a search "
@@ -257,6 +257,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             # intercept has the same size, and adds as little to the sensitivity, as a
             # column.
             length = max(len(used), 1) ** 0.5
+            contrasts: tuple[str, ...] = ()
+            if self.method == "intervals":
+                # With all levels and an intercept no interval would be finite.
+                contrasts = collinear_columns(
+                    schema, used, intercept=bool(self.fit_intercept)
+                )
             self.encoding_: Encoding | None = Encoding(
                 schema=schema,
                 columns=used,
@@ -264,6 +270,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 clip=True,
                 row_bound=length if self.row_bound is None else self.row_bound,
                 scale=length,
+                contrasts=contrasts,
             )
             return self.encoding_.features(table)
         if self.row_bound is None:
@@ -345,7 +352,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             check.fail("method", f"one for the {loss.name} loss", self.method, remedy)
         problem = problem_of(loss)
         method: Any = self.method
-        if method in ("auto", "objective", "tail"):
+        if method in ("auto", "objective", "tail", "decaying"):
             table = advise(problem, budget).table
             advised = {row.method: row for row in table if row.loss == loss}
             advised["auto"] = table[0]

@@ -398,6 +398,47 @@ class Problem:
         >>> problem.with_model(dps.losses.Hinge(), dps.domains.Ball(2.0))
         Problem(2 records, 1 coefficients, hinge loss, domain ball)
         """
+        return self._rebuild(loss=loss, domain=domain)
+
+    def with_columns(self, positions: Sequence[int], encoding: Encoding) -> Self:
+        """Build the problem of some columns of the same records.
+
+        Parameters
+        ----------
+        positions : sequence of int
+            Positions of the columns that are kept, in their order.
+        encoding : Encoding
+            Encoding that makes these columns of a table.
+
+        Returns
+        -------
+        Problem
+            It shares loss, domain and bounds.
+
+        Raises
+        ------
+        ValueError
+            If records are not in memory, or the class refuses them.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import dpsample as dps
+        >>> frame = pd.DataFrame({"ward": ["n", "s"], "ill": ["no", "yes"]})
+        >>> levels = {"ward": ("n", "s"), "ill": ("no", "yes")}
+        >>> bounds = dps.tables.Schema(categorical=levels)
+        >>> data = dps.tables.from_frame(frame, target="ill", bounds=bounds)
+        >>> problem = dps.Problem.from_table(
+        ...     data, loss=dps.losses.Logistic(), domain=dps.domains.Ball(radius=1.0))
+        >>> encoding = dps.tables.Encoding(
+        ...     schema=bounds, target="ill", contrasts=("ward",))
+        >>> problem.with_columns([1], encoding).feature_names
+        ('ward=s vs n',)
+        """
+        return self._rebuild(positions=[*positions], encoding=encoding)
+
+    def _rebuild(self, *, positions: Any = slice(None), **options: Any) -> Self:
+        """Return the problem of the same records with other options of the class."""
         if not self.storage.is_in_memory:
             remedy = "Build the problem with this loss and domain."
             check.fail("problem", "one of records in memory", self, remedy)
@@ -411,20 +452,23 @@ class Problem:
             parts = data.values, data.columns.astype(np.int64), data.starts
             shape = (self.num_records, self.dim)
             rows = sparse.csr_array(parts, shape=shape)[:, :width]
+        options = {
+            "loss": facts.loss,
+            "domain": facts.domain,
+            "feature_names": None if self.encoding else self.feature_names[:width],
+            "encoding": self.encoding,
+        } | options
         return type(self)(
-            rows,
+            rows[:, positions],
             data.response,
-            loss=loss,
-            domain=domain,
             row_bound=facts.row_bound,
             row_norm=facts.row_norm,
             response_bound=facts.response_bound,
             intercept=facts.intercept,
             clip_rows=self.clip_rows,
-            feature_names=None if self.encoding else self.feature_names[:width],
             offset=data.offset if data.offset.size else None,
             offset_bound=facts.offset_bound,
-            encoding=self.encoding,
+            **options,
         )
 
     def margins(self, theta: ArrayLike) -> Array:

@@ -89,6 +89,11 @@ class Encoding:
         features.
     scale : float
         Public factor of all features.
+    contrasts : sequence of str
+        Categorical columns whose reference level has no indicator, so that indicators
+        do not add up to the 1 of an intercept. The coefficient of another level is then
+        its contrast to the reference, and its name has both levels. With ``clip`` an
+        unknown level counts as the reference.
 
     Raises
     ------
@@ -111,6 +116,8 @@ class Encoding:
     [[0.354, 0.0, 0.707]]
     >>> Encoding.from_dict(encoding.to_dict()) == encoding
     True
+    >>> Encoding(schema=schema, contrasts=("ward",)).feature_names
+    ('age', 'ward=s vs n')
     """
 
     schema: Schema | None
@@ -122,6 +129,7 @@ class Encoding:
     row_norm: float = 2.0
     row_bound: float | None = None
     scale: float = 1.0
+    contrasts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every field, and fill in the defaults that depend on the schema."""
@@ -147,6 +155,7 @@ class Encoding:
             check.fail("columns", "one or more columns to use", "none", "Ignore fewer.")
         column_names.require_distinct("the encoding", columns)
         self._set(columns=columns)
+        self._check_contrasts()
         if self.row_bound is not None:
             check.scale(row_bound=self.row_bound)
             self._set(row_bound=float(self.row_bound))
@@ -160,6 +169,18 @@ class Encoding:
         """Set fields of this frozen dataclass, while it is initialized."""
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+
+    def _check_contrasts(self) -> None:
+        """Check the columns whose reference level has no indicator."""
+        check.members(str, contrasts=self.contrasts)
+        self._set(contrasts=tuple(self.contrasts))
+        column_names.require_distinct("contrasts", self.contrasts)
+        for name in self.contrasts:
+            levels = self._declarations.categorical.get(name, ())
+            if name not in self.columns or len(levels) < 2:
+                remedy = "Declare two or more levels in [categorical]."
+                condition = f"used columns of two or more levels, as {name!r} is not"
+                check.fail("contrasts", condition, list(self.contrasts), remedy)
 
     def _check_response(self) -> None:
         """Check the declarations of the target, if there are any."""
@@ -187,6 +208,11 @@ class Encoding:
             names = [column]
             if levels is not None:
                 names = [f"{column}={level_text(level)}" for level in levels]
+                if column in self.contrasts:
+                    position = schema.reference_position(column)
+                    reference = level_text(levels[position])
+                    names = [f"{name} vs {reference}" for name in names]
+                    del names[position]
             if column in schema.missing_indicator:
                 names.append(f"{column}=missing")
             features[column] = tuple(names)
@@ -198,13 +224,34 @@ class Encoding:
         blocks = self._features_by_column.values()
         return tuple(name for names in blocks for name in names)
 
-    def _indicator_positions(self) -> dict[str, range]:
-        """Return the positions of the indicators of each column's levels."""
+    def positions_of(self, other: Encoding) -> list[int]:
+        """Return where the features of an encoding with more contrasts are in this one.
+
+        Examples
+        --------
+        >>> schema = Schema(categorical={"ward": ("n", "s", "w")})
+        >>> other = Encoding(schema=schema, contrasts=("ward",))
+        >>> Encoding(schema=schema).positions_of(other)
+        [1, 2]
+        """
+        levels, other_levels = self._indicator_positions(), other._indicator_positions()
+        left_out = [
+            position
+            for name, positions in levels.items()
+            for level, position in positions.items()
+            if level not in other_levels[name]
+        ]
+        return [j for j in range(len(self.feature_names)) if j not in left_out]
+
+    def _indicator_positions(self) -> dict[str, dict[Any, int]]:
+        """Return the position of the indicator of each level, by column."""
         positions, first = {}, 0
         for column, names in self._features_by_column.items():
-            levels = self._declarations.categorical.get(column, ())
+            levels = [*self._declarations.categorical.get(column, ())]
+            if column in self.contrasts:
+                del levels[self._declarations.reference_position(column)]
             if levels:
-                positions[column] = range(first, first + len(levels))
+                positions[column] = {v: first + i for i, v in enumerate(levels)}
             first += len(names)
         return positions
 
@@ -400,6 +447,10 @@ class Encoding:
             name: getattr(self, name) for name in self.__dataclass_fields__
         }
         content["columns"] = list(self.columns)
+        # Encodings without contrasts are written as they were before there were any.
+        contrasts = content.pop("contrasts")
+        if contrasts:
+            content["contrasts"] = list(contrasts)
         if self.schema is not None:
             content["schema"] = self.schema.to_dict()
         if math.isinf(self.row_norm):
@@ -541,6 +592,12 @@ class Encoding:
                 column.reject(is_unknown, "one of its public levels", CLIP_REMEDY)
             reason = f"of {check.describe(name)} at no public level"
             num_clipped[reason] += int(is_unknown.sum())
+        if name in self.contrasts:
+            # The reference has no indicator, and the levels after it move up.
+            position = schema.reference_position(name)
+            is_reference = codes == position
+            codes = np.where(codes > position, codes - 1, codes)
+            codes[is_reference] = UNKNOWN
         known_records = np.flatnonzero(codes >= 0)
         block[known_records, codes[known_records]] = 1.0
 
@@ -554,6 +611,20 @@ class Encoding:
         """Raise if entries are missing, with the remedy for a feature or a response."""
         remedy = DROP_REMEDY if column.name == self.target else MISSING_REMEDY
         column.reject(is_missing, "complete", remedy)
+
+
+def collinear_columns(
+    schema: Schema | None, columns: Sequence[str], *, intercept: bool
+) -> tuple[str, ...]:
+    """Return the categorical columns that need a reference level.
+
+    Indicators of all levels of a column add up to 1, as those of another column do, and
+    as the 1 of an intercept is. So all of these columns but one need a reference, and
+    with an intercept every one. Columns of one level are left as they are.
+    """
+    levels = (schema or Schema()).categorical
+    names = [name for name in columns if len(levels.get(name, ())) > 1]
+    return tuple(names if intercept else names[1:])
 
 
 def clip_rows(
