@@ -331,9 +331,7 @@ def _candidates(
     if math.isinf(scales.smoothness):
         methods["decaying"] = NoisyGD(output="decaying")
         size = fixed_size(facts, scales, budget)
-        methods["fixed"] = NoisyGD(
-            output="decaying", step_size=size, risk="empirical"
-        )
+        methods["fixed"] = NoisyGD(output="decaying", step_size=size, risk="empirical")
         methods["tail"] = _kink_tail(facts, scales, budget)
     else:
         # The determinant of objective perturbation may use half of epsilon, so that at

@@ -169,18 +169,18 @@ def _with_contrasts(problem: Problem) -> Problem:
     missing = [name for name in columns if name not in encoding.contrasts]
     if not missing:
         return problem
-    kept = encoding.positions_of(replace(encoding, contrasts=columns))
+    positions = encoding.positions_of(replace(encoding, contrasts=columns))
     text = column_names.list_names(missing)
     remedy = f"Take dps.tables.Encoding(..., contrasts={columns!r})."
     if not problem.storage.is_in_memory:
         condition = f"one with reference levels of {text}"
         check.fail("problem", condition, "all levels on a cluster", remedy)
     try:
-        facts.domain.check(len(kept) + int(facts.intercept))
+        facts.domain.check(len(positions) + int(facts.intercept))
     except ValueError:  # it has a number for each coefficient
         condition = f"of any dimension, because reference levels of {text} are left out"
         check.fail("domain", condition, facts.domain, remedy)
-    return problem.with_columns(kept, replace(encoding, contrasts=columns))
+    return problem.with_columns(positions, replace(encoding, contrasts=columns))
 
 
 def _check_size(problem: Problem) -> None:

@@ -437,7 +437,7 @@ class Problem:
         """
         return self._rebuild(positions=[*positions], encoding=encoding)
 
-    def _rebuild(self, *, positions: Any = slice(None), **options: Any) -> Self:
+    def _rebuild(self, *, positions: Any = slice(None), **changes: Any) -> Self:
         """Return the problem of the same records with other options of the class."""
         if not self.storage.is_in_memory:
             remedy = "Build the problem with this loss and domain."
@@ -452,12 +452,12 @@ class Problem:
             parts = data.values, data.columns.astype(np.int64), data.starts
             shape = (self.num_records, self.dim)
             rows = sparse.csr_array(parts, shape=shape)[:, :width]
-        options = {
+        options: dict[str, Any] = {
             "loss": facts.loss,
             "domain": facts.domain,
             "feature_names": None if self.encoding else self.feature_names[:width],
             "encoding": self.encoding,
-        } | options
+        } | changes
         return type(self)(
             rows[:, positions],
             data.response,

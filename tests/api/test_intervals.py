@@ -611,7 +611,7 @@ def test_all_levels_would_have_no_finite_intervals():
 
 def test_what_cannot_be_finite_is_refused_before_anything_is_spent():
     ledger = Ledger()
-    few = of_table(table(5))
+    few = of_table(table(4))
     with pytest.raises(ValueError, match="num_records must be at least the number of"):
         dps.intervals(few, BUDGET, ledger=ledger)
     boxed = of_table(table(), domain=dps.domains.Box(-9.0, np.full(7, 9.0)))

@@ -63,16 +63,16 @@ def reference(
     """The module's formulas without noise. The keywords plant bugs."""
     a, y, radius = problem.data.dense, problem.data.response, problem.domain.radius
     w, v = np.zeros(a.shape[1]), 0.0
-    first = far = reach * step.first_distance
+    first = distance = reach * step.first_distance
     for t in range(total):
         g = problem.loss.slope(a @ w, y) @ a / len(y)
         b = min(t / (t + 1.0), max(0.0, 1.0 - memory / total))
         v = b * v + (1.0 - b) * (g @ g)
-        size = factor * (far if has_distance else first) / math.sqrt((t + 1.0) * v)
+        size = factor * (distance if has_distance else first) / math.sqrt((t + 1.0) * v)
         size = min(size, step.longest) if has_cap else size
         w = w - size * (1.0 - t / total) ** power * g
         w = w / max(1.0, np.linalg.norm(w) / radius)
-        far = max(far, np.linalg.norm(w))
+        distance = max(distance, np.linalg.norm(w))
     return w
 
 
@@ -89,21 +89,21 @@ def test_it_is_what_the_formulas_say(name, total):
     method, clear = replace(DECAYING, num_steps=total), replace(BUDGET, epsilon=1e3)
     recipe = method.recipe(problem.facts, clear)
     step = recipe.phases[0].step
-    found = descend(problem, quiet(recipe), np.random.default_rng(1)).theta
+    result = descend(problem, quiet(recipe), np.random.default_rng(1)).theta
     expected = reference(problem, step, total)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-12)
     if total < 60:
         return
     bugs = [{"factor": 1.0}, {"memory": 0.0}, {"power": 1.0}, {"has_distance": False}]
     for bug in [*bugs, {"reach": 2.0}]:
         other = reference(problem, step, total, **bug)
-        assert np.abs(found - other).max() > 1e-4, bug
+        assert np.abs(result - other).max() > 1e-4, bug
     # Where noise is large, the longest size counts.
     recipe = method.recipe(problem.facts, BUDGET)
     step = recipe.phases[0].step
-    found = descend(problem, quiet(recipe), np.random.default_rng(1)).theta
-    np.testing.assert_allclose(found, reference(problem, step, total), rtol=1e-9)
-    assert np.abs(found - reference(problem, step, total, has_cap=False)).max() > 1e-4
+    result = descend(problem, quiet(recipe), np.random.default_rng(1)).theta
+    np.testing.assert_allclose(result, reference(problem, step, total), rtol=1e-9)
+    assert np.abs(result - reference(problem, step, total, has_cap=False)).max() > 1e-4
 
 
 @pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
@@ -119,7 +119,7 @@ def test_public_numbers_are_those_of_the_specification(budget, bound):
     path = min(0.7 * 2.0 / noise, 0.2 * bound / 4.0 / noise**2)
     assert step.longest == pytest.approx(3.0 * path / total, rel=2e-3)
     assert step.first_distance == pytest.approx(0.1 * min(2.0, 2.0 * bound))
-    assert step.kept == 1.0 - 20.0 / total
+    assert step.memory == 1.0 - 20.0 / total
     assert recipe.inputs["longest_step"] == step.longest
     assert recipe.inputs["first_distance"] == step.first_distance
 
@@ -166,7 +166,7 @@ def test_certificates_of_a_user_s_loss_hold_what_can_be_computed_again():
 def test_a_step_reads_the_noisy_gradient_and_its_own_two_numbers_only():
     """All other memory is filled with numbers that depend on the records."""
     dim, points = 3, []
-    numbers = DecayingNumbers(longest=0.3, first_distance=0.1, kept=0.9, unit=2.0)
+    numbers = DecayingNumbers(longest=0.3, first_distance=0.1, memory=0.9, unit=2.0)
     own_memory = ("theta", "gradient", "anchor", "scale", "control", "counts")
     for fill in (0.0, 1e6):
         rng, memory = np.random.default_rng(5), new_memory(dim)
@@ -234,8 +234,8 @@ def direct_bound(sizes, square, radius):
 
 def test_the_bound_is_the_sum_of_the_proof():
     for sizes in (np.ones(1), 0.1 * np.ones(20), 0.3 * decay(17)):
-        found = last_iterate_bound(sizes, square=2.0, radius=3.0)
-        assert found == pytest.approx(direct_bound(sizes, 2.0, 3.0), rel=1e-12)
+        bound = last_iterate_bound(sizes, square=2.0, radius=3.0)
+        assert bound == pytest.approx(direct_bound(sizes, 2.0, 3.0), rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -264,16 +264,18 @@ def test_last_iterates_of_the_worst_functions_tried_are_below_the_bound(seed):
 
 def test_fixed_steps_state_their_bound_and_keep_it():
     problem = problem_of(LOSSES["absolute"], num_records=400)
-    scales = scales_of(problem.facts, lipschitz=1.0, smoothness=np.inf, risk="empirical")
+    scales = scales_of(
+        problem.facts, lipschitz=1.0, smoothness=np.inf, risk="empirical"
+    )
     size = fixed_size(problem.facts, scales, BUDGET)
     method = replace(DECAYING, step_size=size, risk="empirical")
     bound = method.risk_bound(problem.facts, BUDGET)
     runs = dps.replicate(
         dps.minimize, problem, method, BUDGET, num_replicates=20, seed=3, threads=1
     )
-    least = dps.minimizer(problem).value
+    minimum = dps.minimizer(problem).value
     a, y = problem.data.dense, problem.data.response
-    excess = np.abs(runs.thetas @ a.T - y).mean(axis=1) - least
+    excess = np.abs(runs.thetas @ a.T - y).mean(axis=1) - minimum
     assert 0.0 < excess.mean() < bound < math.inf
     for other in (replace(method, risk="population"), DECAYING):
         assert math.isinf(other.risk_bound(problem.facts, BUDGET))
@@ -284,7 +286,7 @@ def test_fixed_steps_state_their_bound_and_keep_it():
 
 
 def level_error(method, problem, level):
-    """How far the level of the mean fit is outside of the atom's jump."""
+    """How distance the level of the mean fit is outside of the atom's jump."""
     budget = dps.Budget(epsilon=3.0, delta=1e-6)
     runs = dps.replicate(
         dps.minimize, problem, method, budget, num_replicates=4, seed=2, threads=1

@@ -30,10 +30,12 @@ def test_a_row_is_that_of_all_levels_without_its_reference(reference):
     whole = Encoding(**options)
     reduced = Encoding(**options, contrasts=("ward", "grade"))
     left_out = [f"ward={reference or 'n'}", "grade=1"]
-    kept = [j for j, name in enumerate(whole.feature_names) if name not in left_out]
-    assert whole.positions_of(reduced) == kept
+    positions = [
+        j for j, name in enumerate(whole.feature_names) if name not in left_out
+    ]
+    assert whole.positions_of(reduced) == positions
     rows = whole.features(FRAME)
-    np.testing.assert_array_equal(reduced.features(FRAME), rows[:, kept])
+    np.testing.assert_array_equal(reduced.features(FRAME), rows[:, positions])
     assert whole.divisor == reduced.divisor and reduced.row_bound == 1.0
     names = reduced.feature_names
     assert f"ward=w vs {reference or 'n'}" in names or reference == "w"
@@ -88,5 +90,5 @@ def test_contrasts_that_are_no_columns_of_levels_are_refused(contrasts):
 def test_the_report_on_unused_levels_names_the_others():
     """The reference has no indicator, and cannot be reported."""
     frame = FRAME.iloc[:2]
-    told = from_frame(frame, target="ill", bounds=SCHEMA).nonprivate_diagnostics
-    assert told == ("no record has the levels 'w' of 'ward'",)
+    report = from_frame(frame, target="ill", bounds=SCHEMA).nonprivate_diagnostics
+    assert report == ("no record has the levels 'w' of 'ward'",)

@@ -78,14 +78,6 @@ from dpsample.privacy.budget import Budget
 from dpsample.privacy.usefulness import mean_loss_of_zero
 from dpsample.problem.facts import PublicFacts
 
-# Limits of the number of steps. Fewer leave the error of descent, and more take time.
-MIN_STEPS = 1000
-MAX_STEPS = 4000
-# The factor 1.25 of distances over gradients.
-DISTANCE_FACTOR = 1.25
-# Larger squares count as this one, so that their moving mean is never infinite.
-MAX_SQUARE = 1e300
-
 
 @by_address
 class DecayingNumbers(NamedTuple):
@@ -93,7 +85,7 @@ class DecayingNumbers(NamedTuple):
 
     longest: float  # 3 A/T, perhaps infinite
     first_distance: float  # r_0
-    kept: float  # largest b_t
+    memory: float  # largest b_t
     unit: float  # length by which gradients are divided before they are squared
 
 
@@ -103,19 +95,21 @@ def decaying_step(feasible, step, t, num_steps, memory, rng):
     w, g, sums = memory.theta, memory.gradient, memory.scale
     if t == 0:
         sums[SUM.distance], sums[SUM.mean_square] = step.first_distance, 0.0
+    # Larger squares count as this one, so that their moving mean is never infinite.
+    max_square = 1e300
     square = 0.0
     for j in range(len(g)):
         share = g[j] / step.unit
         square += share * share
-    kept = min(t / (t + 1.0), step.kept)
-    sums[SUM.mean_square] *= kept
-    sums[SUM.mean_square] += (1.0 - kept) * min(square, MAX_SQUARE)
+    memory_share = min(t / (t + 1.0), step.memory)
+    sums[SUM.mean_square] *= memory_share
+    sums[SUM.mean_square] += (1.0 - memory_share) * min(square, max_square)
     root = math.sqrt((t + 1.0) * sums[SUM.mean_square])
     # Without noise gradients can be 0, and the longest step infinite.
     size = step.longest if step.longest < np.inf else 0.0
     if root > 0.0:
         ratio = sums[SUM.distance] / (step.unit * root)
-        size = min(DISTANCE_FACTOR * ratio, step.longest)
+        size = min(1.25 * ratio, step.longest)
     size *= (1.0 - t / num_steps) ** 2
     for j in range(len(w)):
         w[j] -= size * g[j]
@@ -133,7 +127,7 @@ class DecayingStep(Step):
 
     longest: float
     first_distance: float
-    kept: float
+    memory: float
     unit: float
     name: ClassVar[str] = "decaying"
     piece: ClassVar[Piece] = staticmethod(decaying_step)
@@ -142,7 +136,7 @@ class DecayingStep(Step):
         """Check the constants."""
         check.greater_than(0.0, longest=self.longest)
         check.positive(first_distance=self.first_distance, unit=self.unit)
-        check.non_negative(kept=self.kept)
+        check.non_negative(memory=self.memory)
 
     def numbers(self, dim: int) -> DecayingNumbers:
         """Return the kernel's numbers."""
@@ -150,7 +144,7 @@ class DecayingStep(Step):
         return DecayingNumbers(
             longest=float(self.longest),
             first_distance=float(self.first_distance),
-            kept=float(self.kept),
+            memory=float(self.memory),
             unit=float(self.unit),
         )
 
@@ -165,12 +159,14 @@ def gradient_noise(scales: DescentScales, budget: Budget | None) -> float:
 
 def enough_decaying_steps(scales: DescentScales, budget: Budget | None) -> int:
     """Return T of the module."""
+    # Fewer steps leave the error of descent, and more take time.
+    min_steps, max_steps = 1000, 4000
     noise = gradient_noise(scales, budget)
     if noise == 0.0:
-        return MAX_STEPS
+        return max_steps
     # The quotient is cut off before it is squared, which could overflow.
-    ratio = min(scales.lipschitz / (4.0 * noise), float(MAX_STEPS))
-    return math.ceil(min(max(2.0 * ratio**2, MIN_STEPS), MAX_STEPS))
+    ratio = min(scales.lipschitz / (4.0 * noise), float(max_steps))
+    return math.ceil(min(max(2.0 * ratio**2, min_steps), max_steps))
 
 
 def decaying_step_of(
@@ -188,7 +184,7 @@ def decaying_step_of(
     return DecayingStep(
         longest=3.0 * path / num_steps,
         first_distance=0.1 * reach,
-        kept=max(0.0, 1.0 - 20.0 / num_steps),
+        memory=max(0.0, 1.0 - 20.0 / num_steps),
         unit=math.hypot(scales.lipschitz, noise * math.sqrt(num_steps)) or 1.0,
     )
 
