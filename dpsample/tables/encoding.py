@@ -618,9 +618,9 @@ def collinear_columns(
 ) -> tuple[str, ...]:
     """Return the categorical columns that need a reference level.
 
-    Indicators of all levels of a column add up to 1, as those of another column do, and
-    as the 1 of an intercept is. So all of these columns but one need a reference, and
-    with an intercept every one. Columns of one level are left as they are.
+    Indicators of all levels of a column add up to 1. A second column or an intercept
+    has the same sum. So all of these columns except one need a reference, and with an
+    intercept every one does. Columns of one level are left as they are.
     """
     levels = (schema or Schema()).categorical
     names = [name for name in columns if len(levels.get(name, ())) > 1]

@@ -1,7 +1,6 @@
 """Estimators keep scikit-learn's conventions, and what they add to them holds."""
 
 import pickle
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -586,9 +585,12 @@ def test_rows_are_scaled_for_a_prediction_as_in_the_fit(make):
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_a_reference_level_keeps_intervals_finite_and_is_named(fit_intercept):
     """Q4: indicators of all levels add up to the intercept's 1, or to each other."""
-    frame, is_high = table_of()
-    frame["c"] = np.where(frame["b"] > 0.5, "u", "v")
-    frame["e"] = np.where(frame["a"] > 0.7, "w", "x")
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(rng.uniform(0.0, 1.0, (4000, 2)), columns=["a", "b"])
+    frame["c"] = rng.choice(["u", "v"], 4000)
+    frame["e"] = rng.choice(["w", "x"], 4000)
+    score = frame["a"] + 0.5 * (frame["c"] == "u") + rng.logistic(0.0, 0.5, 4000)
+    is_high = score > 0.75
     bounds = {
         "numeric": {"a": [0, 1], "b": [0, 1]},
         "categorical": {"c": ["u", "v"], "e": ["w", "x"]},

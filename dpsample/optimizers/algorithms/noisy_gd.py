@@ -208,7 +208,8 @@ class NoisyGD(ProjectedDescent):
     num_steps : int, optional
         T, for a scaled descent at least 2. By default the tail and the scaled descent
         have the T of the rules above, a decaying one has 1000 to 4000, and the last
-        iterate has :math:`3/(\eta\lambda)`, rounded up. The average has min(n/2, n^2 t^2/(4 d)), rounded up and at least 10.
+        iterate has :math:`3/(\eta\lambda)`, rounded up. The average has min(n/2, n^2
+        t^2/(4 d)), rounded up and at least 10.
         For smooth losses it has :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` if
         this is less, which grows like the root of n. More steps hardly lower the bound
         and never raise it.

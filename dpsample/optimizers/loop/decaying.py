@@ -27,10 +27,10 @@ where B bounds responses (1 for labels) and D rows, and with :math:`b_t = \min(t
 
 It is "distance over gradients" (Ivgi, Hinder and Carmon, ICML 2023) with a moving mean
 of squares in the place of their mean over all steps, a largest size and a decay. A is
-the longest path over which noise costs less than a share of M or of :math:`\phi_0`. The
-distance of the minimizer is no public fact, but released gradients reveal it. T is
-:math:`2 (L/(4 \nu))^2`, rounded up and kept from 1000 to 4000. It is a rule, not a
-theorem, and the risk has no bound. Its constants were chosen on data sets that
+the longest path over which noise costs less than a share of M or of :math:`\phi_0`.
+Public facts do not tell the distance of the minimizer, but released gradients reveal
+it. T is :math:`2 (L/(4 \nu))^2`, rounded up and kept from 1000 to 4000. It is a rule,
+not a theorem, and the risk has no bound. Its constants were chosen on data sets that
 docs/which-method.md names.
 
 *Privacy.* Sensitivity and noise of a step depend neither on its size nor on the point
@@ -122,7 +122,7 @@ def decaying_step(feasible, step, t, num_steps, memory, rng):
 class DecayingStep(Step):
     """Projected step w <- P(w - size_t g), whose size follows the noisy gradients.
 
-    Fields are those of `DecayingNumbers`.
+    `DecayingNumbers` explains the fields.
     """
 
     longest: float
@@ -219,7 +219,7 @@ def decay(num_steps: int) -> Array:
 def last_iterate_bound(sizes: Array, *, square: float, radius: float) -> float:
     """Return the module's bound of the excess risk of the last iterate.
 
-    ``sizes`` are those of the steps, ``square`` is G^2 and ``radius`` M.
+    ``sizes`` has a number for each step, ``square`` is G^2 and ``radius`` M.
 
     Examples
     --------
