@@ -45,10 +45,10 @@ from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.budget import check_not_pure
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.usefulness import warn_if_useless
-from dpsample.problem.problem import Problem
+from dpsample.problem.problem import Problem, with_columns
 from dpsample.running import descent
 from dpsample.running import progress as screen
-from dpsample.tables.encoding import collinear_columns
+from dpsample.tables.encoding import collinear_columns, positions_without_references
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -169,7 +169,7 @@ def _with_contrasts(problem: Problem) -> Problem:
     missing = [name for name in columns if name not in encoding.contrasts]
     if not missing:
         return problem
-    positions = encoding.positions_of(replace(encoding, contrasts=columns))
+    positions = positions_without_references(encoding, columns)
     text = column_names.list_names(missing)
     remedy = f"Take dps.tables.Encoding(..., contrasts={columns!r})."
     if not problem.storage.is_in_memory:
@@ -180,7 +180,7 @@ def _with_contrasts(problem: Problem) -> Problem:
     except ValueError:  # it has a number for each coefficient
         condition = f"of any dimension, because reference levels of {text} are left out"
         check.fail("domain", condition, facts.domain, remedy)
-    return problem.with_columns(positions, replace(encoding, contrasts=columns))
+    return with_columns(problem, positions, replace(encoding, contrasts=columns))
 
 
 def _check_size(problem: Problem) -> None:

@@ -8,6 +8,7 @@ Coefficients are converted to the units of the raw columns.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -47,12 +48,17 @@ from dpsample.tables.encoding import clip_rows, collinear_columns, reject_undecl
 
 Method = Literal["auto", "objective", "tail", "decaying", "release", "intervals"]
 METHODS = ("auto", "objective", "tail", "decaying", "release", "intervals")
-SECOND_FIT = (
-    "This process has fitted a private model before. If their records share people, "
+BUDGETS_ADD_UP = (
+    "If their records share people, "
     "budgets add up: every fold of a cross-validation and every candidate of a search "
     "spends one, and no certificate counts the others. A ledger "
     "(ledger=dpsample.privacy.Ledger()) shows the total. A choice by scores of the "
     "records is private with dpsample.tune only."
+)
+SECOND_FIT = "This process has fitted a private model before." + BUDGETS_ADD_UP
+IN_SEARCH = (
+    "This fit is one of a cross-validation or search, which makes more."
+    + BUDGETS_ADD_UP
 )
 # Options of scikit-learn's validation of rows.
 ROWS = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
@@ -85,6 +91,17 @@ def schema_of(bounds: object, names: list[str]) -> Schema:
 
 
 Answer = Release | Fit | Intervals
+
+
+def _is_in_search() -> bool:
+    """Return whether scikit-learn's cross-validation or search calls this fit."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name.startswith("sklearn.model_selection"):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def _in_order(table: Any) -> Any:
@@ -409,13 +426,17 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return 1.0 if bound is None else bound
 
     def _warn_again(self) -> None:
-        """Warn at the second releasable fit of a process that budgets add up."""
+        """Warn that budgets add up, before a releasable fit spends one.
+
+        The first fit of a process warns if scikit-learn makes it for a cross-validation
+        or a search. Other first fits have nothing to add to.
+        """
         global _has_fitted  # noqa: PLW0603
         if self.ledger is None and self.random_state is None:
-            if _has_fitted:
-                warnings.warn(
-                    SECOND_FIT, UserWarning, stacklevel=check.user_stack_level()
-                )
+            text = SECOND_FIT if _has_fitted else ""
+            text = IN_SEARCH if _is_in_search() else text
+            if text:
+                warnings.warn(text, UserWarning, stacklevel=check.user_stack_level())
             _has_fitted = True
 
     @property

@@ -400,43 +400,6 @@ class Problem:
         """
         return self._rebuild(loss=loss, domain=domain)
 
-    def with_columns(self, positions: Sequence[int], encoding: Encoding) -> Self:
-        """Build the problem of some columns of the same records.
-
-        Parameters
-        ----------
-        positions : sequence of int
-            Positions of the columns that are kept, in their order.
-        encoding : Encoding
-            Encoding that makes these columns of a table.
-
-        Returns
-        -------
-        Problem
-            It shares loss, domain and bounds.
-
-        Raises
-        ------
-        ValueError
-            If records are not in memory, or the class refuses them.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> import dpsample as dps
-        >>> frame = pd.DataFrame({"ward": ["n", "s"], "ill": ["no", "yes"]})
-        >>> levels = {"ward": ("n", "s"), "ill": ("no", "yes")}
-        >>> bounds = dps.tables.Schema(categorical=levels)
-        >>> data = dps.tables.from_frame(frame, target="ill", bounds=bounds)
-        >>> problem = dps.Problem.from_table(
-        ...     data, loss=dps.losses.Logistic(), domain=dps.domains.Ball(radius=1.0))
-        >>> encoding = dps.tables.Encoding(
-        ...     schema=bounds, target="ill", contrasts=("ward",))
-        >>> problem.with_columns([1], encoding).feature_names
-        ('ward=s vs n',)
-        """
-        return self._rebuild(positions=[*positions], encoding=encoding)
-
     def _rebuild(self, *, positions: Any = slice(None), **changes: Any) -> Self:
         """Return the problem of the same records with other options of the class."""
         if not self.storage.is_in_memory:
@@ -482,6 +445,16 @@ class Problem:
             f"Problem({self.num_records} records, {self.dim} coefficients, "
             f"{self.loss.name} loss, domain {self.domain.name})"
         )
+
+
+def with_columns(
+    problem: Problem, positions: Sequence[int], encoding: Encoding
+) -> Problem:
+    """Return the problem of some columns of the same records, in memory.
+
+    ``encoding`` makes these columns of a table.
+    """
+    return problem._rebuild(positions=[*positions], encoding=encoding)
 
 
 @np.errstate(all="ignore")  # whether it would warn depends on the records

@@ -48,6 +48,7 @@ from dpsample.tables.schema import (
     level_key,
     level_text,
     log_scale,
+    reference_position,
     toml_key,
 )
 
@@ -209,7 +210,7 @@ class Encoding:
             if levels is not None:
                 names = [f"{column}={level_text(level)}" for level in levels]
                 if column in self.contrasts:
-                    position = schema.reference_position(column)
+                    position = reference_position(schema, column)
                     reference = level_text(levels[position])
                     names = [f"{name} vs {reference}" for name in names]
                     del names[position]
@@ -224,32 +225,13 @@ class Encoding:
         blocks = self._features_by_column.values()
         return tuple(name for names in blocks for name in names)
 
-    def positions_of(self, other: Encoding) -> list[int]:
-        """Return where the features of an encoding with more contrasts are in this one.
-
-        Examples
-        --------
-        >>> schema = Schema(categorical={"ward": ("n", "s", "w")})
-        >>> other = Encoding(schema=schema, contrasts=("ward",))
-        >>> Encoding(schema=schema).positions_of(other)
-        [1, 2]
-        """
-        levels, other_levels = self._indicator_positions(), other._indicator_positions()
-        left_out = [
-            position
-            for name, positions in levels.items()
-            for level, position in positions.items()
-            if level not in other_levels[name]
-        ]
-        return [j for j in range(len(self.feature_names)) if j not in left_out]
-
     def _indicator_positions(self) -> dict[str, dict[Any, int]]:
         """Return the position of the indicator of each level, by column."""
         positions, first = {}, 0
         for column, names in self._features_by_column.items():
             levels = [*self._declarations.categorical.get(column, ())]
             if column in self.contrasts:
-                del levels[self._declarations.reference_position(column)]
+                del levels[reference_position(self._declarations, column)]
             if levels:
                 positions[column] = {v: first + i for i, v in enumerate(levels)}
             first += len(names)
@@ -594,7 +576,7 @@ class Encoding:
             num_clipped[reason] += int(is_unknown.sum())
         if name in self.contrasts:
             # The reference has no indicator, and the levels after it move up.
-            position = schema.reference_position(name)
+            position = reference_position(schema, name)
             is_reference = codes == position
             codes = np.where(codes > position, codes - 1, codes)
             codes[is_reference] = UNKNOWN
@@ -625,6 +607,25 @@ def collinear_columns(
     levels = (schema or Schema()).categorical
     names = [name for name in columns if len(levels.get(name, ())) > 1]
     return tuple(names if intercept else names[1:])
+
+
+def positions_without_references(
+    encoding: Encoding, contrasts: Sequence[str]
+) -> list[int]:
+    """Return the positions of the features that are left with these contrasts.
+
+    Examples
+    --------
+    >>> schema = Schema(categorical={"ward": ("n", "s", "w")})
+    >>> positions_without_references(Encoding(schema=schema), ["ward"])
+    [1, 2]
+    """
+    schema, left_out = encoding.schema, []
+    for name, positions in encoding._indicator_positions().items():
+        if schema and name in contrasts and name not in encoding.contrasts:
+            level = schema.categorical[name][reference_position(schema, name)]
+            left_out.append(positions[level])
+    return [j for j in range(len(encoding.feature_names)) if j not in left_out]
 
 
 def clip_rows(

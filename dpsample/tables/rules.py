@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dpsample.core.columns import list_names
-from dpsample.tables.schema import Schema, level_text
+from dpsample.tables.schema import Schema, level_text, reference_position
 
 # Rule for missing entries of columns for which the schema declares none.
 MISSING = "a missing value is an error"
@@ -114,7 +114,7 @@ def describe_encoding(encoding: ColumnFacts) -> tuple[str, ...]:
 def describe_contrasts(schema: Schema, columns: Sequence[str]) -> str:
     """Return the rule for levels without an indicator."""
     references = [
-        f"{name}={level_text(schema.categorical[name][schema.reference_position(name)])}"
+        f"{name}={level_text(schema.categorical[name][reference_position(schema, name)])}"
         for name in columns
     ]
     return f"reference levels without an indicator: {list_names(references)}"

@@ -395,11 +395,6 @@ class Schema:
             check.fail(label, "one of the column's levels", check.describe(value))
         return value
 
-    def reference_position(self, name: str) -> int:
-        """Return the position of a categorical column's reference among its levels."""
-        keys = [level_key(level) for level in self.categorical[name]]
-        return keys.index(level_key(self.reference.get(name, keys[0])))
-
     @property
     def declared(self) -> tuple[str, ...]:
         """Columns that are used if the table has them, in the order of the sections."""
@@ -464,3 +459,9 @@ class Schema:
             kind = file.suffix[1:].upper()
             check.fail("bounds", f"valid {kind}", f"{file.name}: {error}")
         return cls.from_dict(content)
+
+
+def reference_position(schema: Schema, name: str) -> int:
+    """Return the position of a categorical column's reference among its levels."""
+    keys = [level_key(level) for level in schema.categorical[name]]
+    return keys.index(level_key(schema.reference.get(name, keys[0])))

@@ -1,6 +1,7 @@
 """Estimators keep scikit-learn's conventions, and what they add to them holds."""
 
 import pickle
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +24,7 @@ from dpsample.estimators import (
     PrivateQuantileRegressor,
     PrivateRidge,
     PrivateSVC,
+    linear,
 )
 from dpsample.privacy.certificates.sealed import SEARCH
 from dpsample.running import progress
@@ -30,6 +32,7 @@ from tests.support.tiers import usual
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process has fitted:UserWarning",
+    "ignore:This fit is one of a cross-validation:UserWarning",
     "ignore:The two classes were read:UserWarning",
     "ignore:Clipped:RuntimeWarning",
 )
@@ -289,6 +292,22 @@ def test_every_fold_spends_and_says_so(people):
     model.fit(X, y)
     with pytest.warns(UserWarning, match="budgets add up"):
         cross_val_score(model, X, y, cv=2)
+
+
+def test_the_first_fit_of_a_search_warns_before_it_spends(people, monkeypatch):
+    """Q6: in a worker of its own every fit of a search may be the first."""
+    monkeypatch.setattr(linear, "_has_fitted", False)
+    X, y = people[COLUMNS], people["ill"]
+    model = classifier().set_params(random_state=None)
+    with pytest.raises(UserWarning, match="one of a cross-validation.*budgets add up"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            cross_val_score(model, X, y, cv=2, error_score="raise")
+    assert not linear._has_fitted
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(X, y)
+    assert linear._has_fitted
 
 
 def test_an_intercept_costs_as_much_as_a_column(people):
@@ -621,7 +640,7 @@ def fits_that_are_counted(model, people):
     return search.best_estimator_
 
 
-@pytest.mark.filterwarnings("ignore:This process has fitted")
+@pytest.mark.filterwarnings("ignore:This (process has fitted|fit is one of)")
 @pytest.mark.parametrize("method", ["auto", "objective", "release", "intervals"])
 def test_the_winner_of_a_search_says_what_its_certificate_does_not_count(
     people, method, tmp_path

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dpsample.tables import Encoding, Schema, from_frame
-from dpsample.tables.encoding import collinear_columns
+from dpsample.tables.encoding import collinear_columns, positions_without_references
 
 SCHEMA = Schema(
     numeric={"age": (0, 100)},
@@ -33,7 +33,7 @@ def test_a_row_is_that_of_all_levels_without_its_reference(reference):
     positions = [
         j for j, name in enumerate(whole.feature_names) if name not in left_out
     ]
-    assert whole.positions_of(reduced) == positions
+    assert positions_without_references(whole, reduced.contrasts) == positions
     rows = whole.features(FRAME)
     np.testing.assert_array_equal(reduced.features(FRAME), rows[:, positions])
     assert whole.divisor == reduced.divisor and reduced.row_bound == 1.0
