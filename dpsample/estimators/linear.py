@@ -48,17 +48,13 @@ from dpsample.tables.encoding import clip_rows, collinear_columns, reject_undecl
 
 Method = Literal["auto", "objective", "tail", "decaying", "release", "intervals"]
 METHODS = ("auto", "objective", "tail", "decaying", "release", "intervals")
-BUDGETS_ADD_UP = (
-    "If their records share people, "
+# The first sentence says why there are other fits.
+MORE_FITS = (
+    "{} If their records share people, "
     "budgets add up: every fold of a cross-validation and every candidate of a search "
     "spends one, and no certificate counts the others. A ledger "
     "(ledger=dpsample.privacy.Ledger()) shows the total. A choice by scores of the "
     "records is private with dpsample.tune only."
-)
-SECOND_FIT = "This process has fitted a private model before." + BUDGETS_ADD_UP
-IN_SEARCH = (
-    "This fit is one of a cross-validation or search, which makes more."
-    + BUDGETS_ADD_UP
 )
 # Options of scikit-learn's validation of rows.
 ROWS = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
@@ -433,10 +429,14 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         """
         global _has_fitted  # noqa: PLW0603
         if self.ledger is None and self.random_state is None:
-            text = SECOND_FIT if _has_fitted else ""
-            text = IN_SEARCH if _is_in_search() else text
-            if text:
-                warnings.warn(text, UserWarning, stacklevel=check.user_stack_level())
+            reason = ""
+            if _has_fitted:
+                reason = "This process has fitted a private model before."
+            if _is_in_search():
+                reason = "This fit is one of a cross-validation or a search."
+            if reason:
+                text, level = MORE_FITS.format(reason), check.user_stack_level()
+                warnings.warn(text, UserWarning, stacklevel=level)
             _has_fitted = True
 
     @property

@@ -113,10 +113,10 @@ def describe_encoding(encoding: ColumnFacts) -> tuple[str, ...]:
 
 def describe_contrasts(schema: Schema, columns: Sequence[str]) -> str:
     """Return the rule for levels without an indicator."""
-    references = [
-        f"{name}={level_text(schema.categorical[name][reference_position(schema, name)])}"
-        for name in columns
-    ]
+    references = []
+    for name in columns:
+        level = schema.categorical[name][reference_position(schema, name)]
+        references.append(f"{name}={level_text(level)}")
     return f"reference levels without an indicator: {list_names(references)}"
 
 
