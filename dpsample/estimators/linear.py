@@ -14,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import FrameType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -91,12 +92,12 @@ Answer = Release | Fit | Intervals
 
 def _is_in_search() -> bool:
     """Return whether scikit-learn's cross-validation or search calls this fit."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))
         if name.startswith("sklearn.model_selection"):
             return True
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
 
 
