@@ -171,6 +171,7 @@ def minimizer(
     check.instance(kinds, target_or_problem=target_or_problem, remedy=remedy)
     check.positive(tolerance=tolerance)
     check.instance(bool, progress=progress)
+    # A Density has no problem, so it stands for itself.
     problem = getattr(target_or_problem, "problem", target_or_problem)
     if isinstance(problem, Problem) and not problem.loss.has_margin:
         reason = (
@@ -179,6 +180,9 @@ def minimizer(
         check.fail("target_or_problem", "with a loss of the margin", problem, reason)
     with screen.patience(SEARCHING, is_wanted=progress):
         best = Search(objective_of(target_or_problem), tolerance).run()
+    # The value is that of the public function, with which it is compared. It may sum
+    # the records in another order than the search, and the gap includes its rounding
+    # errors.
     if isinstance(target_or_problem, Problem):
         value = target_or_problem.risk(best.point)
     else:
