@@ -70,7 +70,7 @@ class LargePolytope:
     """A polytope of sparse rows, as `System` in the user's units."""
 
     def __init__(self, system: System, names: Names, sources: Sources) -> None:
-        self.given, self.names, self.sources = system, names, sources
+        self.system, self.names, self.sources = system, names, sources
         self._check_zero_equalities()
         equal, level = reduction.scale_rows(system.equal, system.level)
         rows, limits = reduction.scale_rows(system.rows, system.limits)
@@ -88,15 +88,15 @@ class LargePolytope:
     @property
     def dim(self) -> int:
         """Number of the user's coordinates."""
-        return self.given.dim
+        return self.system.dim
 
     def _check_zero_equalities(self) -> None:
         """Raise for an equality 0 = 1. Equalities 0 = 0 say nothing."""
-        counts = np.diff(self.given.equal.indptr)
-        wrong = np.flatnonzero((counts == 0) & (self.given.level != 0.0))
+        counts = np.diff(self.system.equal.indptr)
+        wrong = np.flatnonzero((counts == 0) & (self.system.level != 0.0))
         if len(wrong):
             row = list_names("row", self.names.equalities, wrong[:1])
-            got = f"zeros in {row}, which are never {self.given.level[wrong[0]]:.3g}"
+            got = f"zeros in {row}, which are never {self.system.level[wrong[0]]:.3g}"
             remedy = "No point satisfies all equalities."
             check.fail("A_eq theta = b_eq", "consistent", got, remedy)
 
@@ -252,7 +252,7 @@ class LargePolytope:
         across, level = self.normals
         bounds = {}
         if self.is_product:
-            bounds = {"lower": self.given.lower, "upper": self.given.upper}
+            bounds = {"lower": self.system.lower, "upper": self.system.upper}
         return body_around(
             self.center,
             matrix=np.vstack([across, facets]),
@@ -265,7 +265,7 @@ class LargePolytope:
     @property
     def is_product(self) -> bool:
         """Whether all constraints are finite bounds of single coordinates."""
-        system = self.given
+        system = self.system
         is_finite = np.isfinite([system.lower, system.upper]).all()
         return bool(is_finite and system.rows.nnz == 0 and system.equal.nnz == 0)
 
@@ -306,8 +306,8 @@ class LargePolytope:
             above = _times(positive, high) + _times(negative, low) + reduced.shift
         lower, upper = self.unit * below - 1e-300, self.unit * above + 1e-300
         return (
-            np.maximum(np.nextafter(lower, -np.inf), self.given.lower),
-            np.minimum(np.nextafter(upper, np.inf), self.given.upper),
+            np.maximum(np.nextafter(lower, -np.inf), self.system.lower),
+            np.minimum(np.nextafter(upper, np.inf), self.system.upper),
         )
 
     @cached_property
@@ -373,7 +373,7 @@ class LargePolytope:
 
         Equalities, hidden ones too, hold up to rounding errors: 1e-9 of the terms.
         """
-        system = self.given
+        system = self.system
         size = np.abs(points) + np.abs(self.center)
         fixed, tight = self._hidden
         slack = EQUAL * (size + self.unit)
@@ -396,7 +396,7 @@ class LargePolytope:
     @cached_property
     def _smallest_terms(self) -> Array:
         """Size of the terms of equalities at coordinates of the size of 1e-6."""
-        terms: Array = np.asarray(abs(self.given.equal).sum(axis=1)).ravel()
+        terms: Array = np.asarray(abs(self.system.equal).sum(axis=1)).ravel()
         return np.asarray(1e-6 * self.unit * terms)
 
     @cached_property
@@ -421,7 +421,7 @@ class LargePolytope:
 
     def move_inside(self, points: Array) -> Array:
         """Return points that rounding errors have put outside, moved inside."""
-        system = self.given
+        system = self.system
         inner_points = np.clip(points, system.lower, system.upper)
         if system.rows.shape[0] == 0:
             return inner_points

@@ -6,11 +6,11 @@ about them. Dense or sparse rows are copied once, checked, and scaled down to th
 bounds if the user allows it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,8 @@ from dpsample.problem.records import Data
 from dpsample.problem.sources import FileTable, is_large, open_parquet
 from dpsample.problem.storage import Features, RecordRules, RecordStorage, Response
 from dpsample.tables import Dataset, Encoding
+
+Plan = TypeVar("Plan")
 
 
 class Problem:
@@ -142,7 +144,7 @@ class Problem:
                 names = None
         self.encoding = encoding
         self.feature_names = self._complete_names(names, self.dim - intercept)
-        # Last plan of a top-level function for this problem, with its arguments.
+        # Arguments and result of the last `reuse_plan`.
         self.plan: tuple[Any, Any] | None = None
 
     def _store(
@@ -217,6 +219,22 @@ class Problem:
             feature_names=data.feature_names if data.encoding is None else None,
             encoding=data.encoding,
         )
+
+    def reuse_plan(
+        self, key: tuple[object, ...], make_plan: Callable[[Self], Plan]
+    ) -> Plan:
+        """Return the last plan of a top-level function, or a new one for another key.
+
+        ``make_plan`` is called with a copy of the problem, which has no plan. If plan
+        and problem referred to each other, the records would stay in memory after their
+        last use.
+        """
+        last_plan = self.plan  # read once, because another thread may replace it
+        if last_plan is not None and last_plan[0] == key:
+            return cast(Plan, last_plan[1])
+        plan = make_plan(copy(self))
+        self.plan = key, plan
+        return plan
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the plan, as another process makes its own."""

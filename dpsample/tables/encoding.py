@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check
 from dpsample.core import columns as column_names
 from dpsample.core.arrays import Array, Bools
-from dpsample.core.renamed import renamed
+from dpsample.core.renamed import accept_former_names
 from dpsample.core.sparse import Rows
 from dpsample.core.spec import Json
 from dpsample.numerics import norms
@@ -58,7 +58,7 @@ NORM_TOLERANCE = 1e-12
 Table = Mapping[str, Column]
 
 
-@renamed(units="feature_scales")
+@accept_former_names(units="feature_scales")
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
     """Everything public that turns a raw table into rows and a response.

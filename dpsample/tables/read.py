@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
@@ -59,6 +59,17 @@ BINARY_FORMATS = {
 }
 # First part of the name that pandas gives to a column without one, such as an index.
 UNNAMED = "Unnamed: "
+
+
+class RowOptions(NamedTuple):
+    """Public rules that turn a record into a row and a response, as of `Encoding`."""
+
+    positive_label: str | None = None
+    clip: bool = False
+    symmetric: bool = True
+    row_norm: float = 2.0
+    row_bound: float | None = None
+    scale: float = 1.0
 
 
 def read_table(
@@ -163,24 +174,21 @@ def read_table(
     name = LABEL if kind == "libsvm" else target
     # The label is checked before records are read, so that the error depends on public
     # facts only.
-    positive_label = check_positive_label(schema or Schema(), name, positive_label)
+    rules = RowOptions(
+        check_positive_label(schema or Schema(), name, positive_label),
+        clip=clip,
+        symmetric=symmetric,
+        row_norm=row_norm,
+        row_bound=row_bound,
+        scale=scale,
+    )
     content = entries.read_content(file)
     if kind == "libsvm":
         if target is not None:
             check.fail("target", "absent for LIBSVM", target, "Labels begin its lines.")
         if not symmetric:
             check.fail("symmetric", "absent for LIBSVM", symmetric)
-        data = from_libsvm(
-            content,
-            num_features,
-            positive_label=positive_label,
-            bounds=schema,
-            clip=clip,
-            row_norm=row_norm,
-            row_bound=row_bound,
-            scale=scale,
-            source=file.name,
-        )
+        data = from_libsvm(content, num_features, rules, schema, source=file.name)
         if columns is not None:
             column_names.find_positions("the table", data.columns, columns)
         return data
@@ -193,18 +201,7 @@ def read_table(
         if str(label).startswith(UNNAMED):
             remedy = "Is it an index? Name it, or ignore it in bounds."
             check.fail("columns", "named", check.describe(label), remedy)
-    data = from_frame(
-        frame,
-        target=target,
-        positive_label=positive_label,
-        bounds=schema,
-        clip=clip,
-        symmetric=symmetric,
-        row_norm=row_norm,
-        row_bound=row_bound,
-        scale=scale,
-        columns=columns,
-    )
+    data = _encode_frame(frame, target, schema, rules, columns)
     return replace(data, source=file.name)
 
 
@@ -232,13 +229,9 @@ def schema_of(bounds: Schema | str | Path | None) -> Schema | None:
 def from_libsvm(
     content: bytes,
     num_features: int | None,
-    *,
-    positive_label: str | None = None,
+    rules: RowOptions,
     bounds: Schema | None = None,
-    clip: bool = False,
-    row_norm: float = 2.0,
-    row_bound: float | None = None,
-    scale: float = 1.0,
+    *,
     source: str = "LIBSVM text",
 ) -> Dataset:
     """Parse LIBSVM text. The only bound of its rows is a declared one."""
@@ -256,17 +249,13 @@ def from_libsvm(
         schema=bounds,
         columns=tuple(str(j + 1) for j in range(num_features)),
         target=LABEL,
-        positive_label=positive_label,
-        clip=clip,
-        row_norm=row_norm,
-        row_bound=row_bound,
-        scale=scale,
+        **rules._asdict(),
     )
     rows, labels = parse_libsvm(content, encoding, source=source)
     num_clipped: Counter[str] = Counter()
-    if clip:
-        norm = partial(norms.norm, p=row_norm)
-        rows = cast(CSR, clip_rows(rows, row_bound, norm, num_clipped))
+    if rules.clip:
+        norm = partial(norms.norm, p=rules.row_norm)
+        rows = cast(CSR, clip_rows(rows, rules.row_bound, norm, num_clipped))
     y = encoding._encode_response(entries.Column(LABEL, labels), num_clipped)
     dataset = _dataset(encoding, rows, y, num_clipped)
     return replace(dataset, source=source, rules=describe_libsvm(encoding))
@@ -551,9 +540,27 @@ def from_frame(
     >>> data.encoding.raw_response(data.response, is_label=False).tolist()
     [1.0, 3.0]
     """
-    schema, table = schema_of(bounds), entries.columns_of(frame)
-    target = response_name(target)
-    positive_label = check_positive_label(schema or Schema(), target, positive_label)
+    schema, target = schema_of(bounds), response_name(target)
+    rules = RowOptions(
+        check_positive_label(schema or Schema(), target, positive_label),
+        clip=clip,
+        symmetric=symmetric,
+        row_norm=row_norm,
+        row_bound=row_bound,
+        scale=scale,
+    )
+    return _encode_frame(frame, target, schema, rules, columns)
+
+
+def _encode_frame(
+    frame: object,
+    target: str | None,
+    schema: Schema | None,
+    rules: RowOptions,
+    columns: Sequence[str] | None,
+) -> Dataset:
+    """Encode a data frame by checked rules."""
+    table = entries.columns_of(frame)
     if columns is not None:
         check.members(str, columns=columns)
     if target is None or target not in table:
@@ -567,14 +574,9 @@ def from_frame(
         schema=schema,
         columns=tuple(used if columns is None else columns),
         target=target,
-        positive_label=positive_label,
-        clip=clip,
-        symmetric=symmetric,
-        row_norm=row_norm,
-        row_bound=row_bound,
-        scale=scale,
+        **rules._asdict(),
     )
-    rows, num_clipped = encoding._encode_rows(table, clip=clip)
+    rows, num_clipped = encoding._encode_rows(table, clip=rules.clip)
     y = encoding._encode_response(table[target], num_clipped)
     return _dataset(encoding, rows, y, num_clipped)
 

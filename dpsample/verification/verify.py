@@ -206,7 +206,7 @@ def _rebuild(c: EventCertificate) -> EventCertificate:
     if c.kind.startswith(TUNED):
         return _certify_tuning(c, c.facts)
     clipped = "RECORDS.CLIPPED" in c.assumptions
-    mechanism = _build(_described(c), field="mechanism")
+    mechanism = _build(_mechanism_spec(c), field="mechanism")
     if c.kind.startswith(INTERVALS):
         plan = sandwich.plan_intervals(mechanism, c.facts, c.budget, clip_rows=clipped)
         return plan.certificate
@@ -221,7 +221,7 @@ def _certify_tuning(c: EventCertificate, facts: PublicFacts) -> EventCertificate
 
     Its input base_gdp is the gdp of one trial, which fits and scores one candidate.
     """
-    spec = _described(c)
+    spec = _mechanism_spec(c)
     inputs: dict[str, Any] = dict(c.inputs)
     input_types = {"stop": str, "scored_records": int} | dict.fromkeys(
         ("mean_tries", "cap", "score_share", "base_gdp"), float
@@ -293,7 +293,7 @@ def _check_noise_scale(c: EventCertificate) -> Check:
     )
 
 
-def _described(c: EventCertificate) -> MechanismSpec:
+def _mechanism_spec(c: EventCertificate) -> MechanismSpec:
     """Return the spec of the mechanism, which must have one."""
     if not isinstance(c.mechanism, MechanismSpec):
         check.fail("certificate.mechanism", "with its parameters", c.mechanism)
