@@ -559,7 +559,11 @@ class _Constraints(NamedTuple):
     def _check(self) -> None:
         """Raise unless there are inequalities, of reasonable sizes."""
         is_bound = np.isfinite(self.lower).any() or np.isfinite(self.upper).any()
-        if "A" in self.passed_names and self.A.shape[0] * self.dim == 0 and not is_bound:
+        if (
+            "A" in self.passed_names
+            and self.A.shape[0] * self.dim == 0
+            and not is_bound
+        ):
             check.fail("A", "of shape (>= 1, >= 1)", f"shape {self.A.shape}")
         if self.dim == 0 or not (self.A.shape[0] or is_bound):
             condition = "one inequality or finite bound at least"

@@ -134,6 +134,7 @@ def acceleration(
     for t in steps:
         size, relative = count // t, noise(t)
         for clip, beta in thresholds:
+            # Without noise the threshold may be infinite, and 0 times it NaN.
             stddev = relative * clip if relative > 0.0 else 0.0
             variance = variance_of(scales, clip, stddev, size)
             run = Acceleration(t, size, clip, beta, distance, variance)
@@ -235,6 +236,7 @@ class Accelerated(HeavyTailed):
         stddev, event = 0.0, None
         if budget is not None:
             stddev = clip * math.sqrt(steps * log) / (count * budget.epsilon)
+            # Batches are disjoint, so one record moves the mean of one of them.
             sensitivity = scales.shift * min(clip, scales.lipschitz) / size
             event = GaussianEvent(sensitivity / stddev * (1.0 + 1e-12))
         variance = variance_of(scales, clip, stddev, size)
@@ -295,7 +297,7 @@ class AcceleratedClippedSGD(Accelerated):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop and its noise."""
+        """Return the recipe of one loop, with its noise."""
         scales = self.scales(facts, budget)
         make = self._printed_run if calibration == "paper" else self._proved_run
         block = Block(0, facts.num_records, scales.distance)
@@ -314,7 +316,7 @@ class AcceleratedClippedSGD(Accelerated):
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
-        r"""Bound of the mean excess risk of calibration "exact".
+        r"""Return a bound of the mean excess risk of calibration "exact".
 
         :math:`\frac{2\eta D^2}{T(T+1)} + \Sigma^2 \frac{2T+1}{6\eta}` plus the clipping
         bias times the diameter; of the population risk for one-pass schemes, of the
@@ -364,7 +366,7 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop for every block."""
+        """Return the recipe of one loop for every block."""
         scales = self.scales(facts, budget)
         runs = self._runs(facts, scales, budget, calibration)
         events = tuple(r.epoch.event for r in runs if r.epoch.event is not None)

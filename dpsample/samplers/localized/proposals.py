@@ -120,7 +120,7 @@ def fill_sphere_proposal(free, multiplier, share, root, mean, inward, dual):
         for i in range(rank):
             root[j, i] = factor[j, i]
         mean[j], inward[j] = free.mean[j], -multiplier * free.outward[j]
-    # The mean becomes -P^{-1} e and inward P^{-1} q, with the precision P = root root^T.
+    # With P = root root^T the mean becomes -P^{-1} e, and inward P^{-1} q.
     solve_lower(root, mean)
     solve_upper(root, mean)
     solve_lower(root, inward)
