@@ -29,7 +29,7 @@ def warn_renamed(former: str, present: str, *, stacklevel: int) -> None:
     )
 
 
-def renamed(**present_names: str) -> Callable[[Owner], Owner]:
+def accept_former_names(**present_names: str) -> Callable[[Owner], Owner]:
     """Decorate a function or class with the present names of former parameters.
 
     Former attributes of a class, methods included, return the present ones. It must be
