@@ -180,8 +180,8 @@ def minimizer(
         check.fail("target_or_problem", "with a loss of the margin", problem, reason)
     with screen.patience(SEARCHING, is_wanted=progress):
         best = Search(objective_of(target_or_problem), tolerance).run()
-    # The value is that of the public function, with which it is compared. It may sum
-    # the records in another order than the search, and the gap includes its rounding
+    # The value comes from the public function, with which it is compared. This may sum
+    # the records in another order than the search does. The gap includes its rounding
     # errors.
     if isinstance(target_or_problem, Problem):
         value = target_or_problem.risk(best.point)

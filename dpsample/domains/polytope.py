@@ -1118,7 +1118,7 @@ class Polytope(Domain):
     @cached_property
     def _sides(self) -> tuple[Array, Array] | None:
         if self._is_large:
-            system = self._geometry.system
+            system = self._geometry.user_system
             return (system.lower, system.upper) if self._geometry.is_product else None
         is_used = self.A != 0.0
         if self.A_eq is not None or (is_used.sum(axis=1) != 1).any():

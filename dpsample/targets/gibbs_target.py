@@ -280,7 +280,7 @@ class GibbsTarget:
     def _functions(
         self, loss: tuple[Any, Any, Any], energy: Any, gradient: Any
     ) -> TargetFunctions:
-        """Return these C functions of losses and kernels of V, with those of r."""
+        """Return C functions of losses and kernels of V, with r and the domain added."""
         return TargetFunctions(
             *loss,
             self.regularizer.value_pointer,

@@ -155,7 +155,7 @@ def into_lp_ball(step, dual, w, logs):
             side = 1
         if abs(mismatch) <= ROUNDING or high - low <= ROUNDING * abs(x):
             break
-    # w = R u/|u|_p, whose signs are those of the dual point.
+    # w = R u/|u|_p, with the signs of the dual point.
     size = log_norm(logs, step.ball_exponent)
     for j in range(len(w)):
         w[j] = math.copysign(step.radius * math.exp(logs[j] - size), dual[j])

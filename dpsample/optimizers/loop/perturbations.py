@@ -265,7 +265,7 @@ def sum_error(
     num_records: int, num_central: int = 1, *, is_blocked: bool = True
 ) -> float:
     """Bound gamma of the error of a sum over the sum of the sizes of its terms."""
-    # A term passes the additions of its block, and the block's sum those of all blocks.
+    # A term passes the additions of its block, and then one for each block.
     num_roundings = num_records + 19 + num_central
     if is_blocked and num_records > BLOCK:
         num_roundings = BLOCK + math.ceil(num_records / BLOCK) + 19

@@ -74,7 +74,7 @@ def step(target, pieces, plan, state, rng):
     """Move to a point of the slice on a random chord.
 
     ``pieces`` are the C functions of the target. ``state.work`` is the memory that they
-    need, and ``state.workspace`` that of this sampler.
+    need, and ``state.workspace`` is this sampler's own.
     """
     noise = state.vectors[ROW.noise, : plan.factor.shape[1]]
     direction = state.vectors[ROW.direction]
