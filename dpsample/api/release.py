@@ -237,7 +237,7 @@ def release(
     >>> answer.theta.shape, answer.certificate.releasable
     ((3,), True)
     """
-    begin = time.monotonic()
+    begin = time.monotonic()  # the deadline counts from the call
     seed_sequence(seed)  # raises for an invalid seed, before any work
     options: dict[str, Any] = {
         "p": p,
@@ -275,6 +275,8 @@ def release(
         has_deadline=deadline is not None,
         **options,
     )
+    # The budget is entered before the first random bit is used. An interrupt after it
+    # may depend on the records.
     warn_if_useless(problem.facts, budget, plan.mechanism.risk_bound)
     spend(ledger, plan.certificate)
     with (

@@ -197,6 +197,7 @@ def tune(
     programs = [descent.Program(problem, recipe) for recipe in recipes]
     stddev = plan.score_stddev(gdp)
     spend(ledger, certificate)
+    # Score, number of the candidate, and coefficients.
     best: tuple[float, int, Array] | None = None
     try:
         with (
@@ -257,6 +258,7 @@ def noisy_score(
     with np.errstate(all="ignore"):
         losses = score.loss.value(score.margins(theta), score.data.response)
     losses = np.clip(np.nan_to_num(losses, nan=cap, posinf=cap), 0.0, cap)
+    # The exact sum moves by at most cap between neighbors, without rounding errors.
     noisy = np.array([math.fsum(losses.tolist()) / score.num_records])
     add_gaussian(rng, stddev, grid_step(stddev), noisy)
     return float(noisy[0])
@@ -275,6 +277,8 @@ def draw_tries(rng: np.random.Generator, stop: str, mean_tries: float) -> int:
     odds = stopping_odds(stop, mean_tries)
     if stop != "poisson" and odds == 0.0:
         return 1
+    # Doubles end at 2^-53, and K may be that unlikely. So the cumulative probabilities
+    # are summed in decimals until their sum exceeds a uniform number.
     with localcontext() as context:
         context.prec = DIGITS
         uniform = Decimal(0)

@@ -194,9 +194,8 @@ def _thinning(
     threads: int | None,
 ) -> int:
     """Find how many steps make scores nearly uncorrelated, by a pilot run."""
-    # Maximum number of steps between two draws.
-    max_thin = 1000
-    # Draws per chain of the run that measures the autocorrelation.
+    max_thin = 1000  # steps between two draws, at most
+    # Draws of each chain, from which the autocorrelation time is estimated.
     pilot_draws = 500
     count = pilot_draws * len(chain_streams)
     scores = draw_outputs(
@@ -204,8 +203,8 @@ def _thinning(
     )
     size = effective_size(scores.reshape(len(chain_streams), pilot_draws, 1))
     time = count / size if size > 0.0 else float(max_thin)
-    # Number of steps between two draws, in autocorrelation times. If one mode
-    # dominates, the correlation of two draws is then e^-6.
+    # Two draws are three autocorrelation times apart. If one mode dominates, the
+    # correlation falls like e^(-2 t/time), to e^-6.
     return int(min(max_thin, max(1, math.ceil(3.0 * time))))
 
 
@@ -271,6 +270,7 @@ def _changed_rows(problem: Problem, neighbor: Problem) -> Bools:
     if hasattr(first, "indptr") or hasattr(second, "indptr"):
         from scipy import sparse
 
+        # An entry that is equal in both is stored as a 0 of the difference.
         gap = sparse.csr_matrix(first) - sparse.csr_matrix(second)
         gap.eliminate_zeros()
         return np.asarray(np.diff(gap.indptr) > 0)
@@ -278,6 +278,7 @@ def _changed_rows(problem: Problem, neighbor: Problem) -> Bools:
 
 
 def _offsets(problem: Problem) -> Array:
+    """Return the offsets, which are 0 if there are none."""
     offset = problem.data.offset
     return offset if offset.size else np.zeros(problem.num_records)
 

@@ -115,6 +115,8 @@ class Problem:
     ) -> None:
         check.instance(bool, intercept=intercept, clip_rows=clip_rows)
         check.instance((Encoding, type(None)), encoding=encoding)
+        # Records are read only after the facts are checked, so that errors about facts
+        # do not depend on them.
         rows, names, response, offset = as_records(features, response, offset)
         num_records, width = rows.shape
         if num_records == 0 or width == 0:
@@ -481,6 +483,7 @@ def store_records(
 
 def risks_of(part: Data, loss: Loss, points: Array, num_records: int) -> tuple[Array]:
     """Return the contribution of a part to the empirical risks at points."""
+    # A pass reads the records for a block of points, so that it returns in time.
     risks, work = np.empty(len(points)), records.make_work(part)
     value = loss.value_pointer
     size = part.dense.size + part.values.size + part.num_records

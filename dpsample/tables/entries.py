@@ -105,6 +105,7 @@ def read_content(path: Path) -> bytes:
     require_file(path)
     if path.suffix.lower() not in COMPRESSED:
         return path.read_bytes()
+    # The size is counted while the file is read, because its header may state any.
     blocks, size = [], 0
     try:
         for block in _decompress(path):
@@ -142,6 +143,8 @@ def _decompress(path: Path) -> Iterator[bytes]:
         return
     new_stream = bz2.BZ2Decompressor if kind == "bz2" else lzma.LZMADecompressor
     with path.open("rb") as file:
+        # Each stream ends with its own mark. What is left of the data after it is the
+        # begin of the next one.
         data, stream = file.read(BLOCK), None
         while data:
             data = data.lstrip(b"\0")
@@ -241,6 +244,7 @@ def parse_libsvm(
             condition = "of the form 'label index:value ...'"
             got = " ".join(tokens[:3])[:80] + location
             check.fail(f"line {number}", condition, got)
+        # Indices are checked here, because kernels use them without a check.
         _check_indices(columns[starts[-1] :], num_features, number, location)
         starts.append(len(columns))
     data = (np.array(values), np.array(columns, dtype=np.int64), np.array(starts))
@@ -346,6 +350,7 @@ def entries_of(series: Any) -> Array | list[object]:
 
     native, dtype = series.to_native(), series.dtype
     kind = getattr(native, "dtype", None)
+    # Columns of pandas that are stored in another form are read in that form.
     if isinstance(kind, pd.ArrowDtype):
         import pyarrow as pa
 
@@ -376,9 +381,9 @@ def _categorical_entries(series: Any) -> Array | list[object]:
         nw.from_native(pd.Series(series.cat.categories), series_only=True)
     )
     codes = series.cat.codes.to_numpy()
+    # The code of a missing entry is -1, so it reads the NaN at the end.
     if isinstance(levels, np.ndarray) and levels.dtype.kind == "f":
         return np.asarray(np.append(levels, levels.dtype.type(math.nan))[codes])
-    # The code of a missing entry is -1, the index of the last element.
     values = [*levels, None]
     return [values[code] for code in codes]
 
@@ -414,6 +419,8 @@ def normalize(entry: object) -> object:
 
 def _parse_text(text: str, file: TextFormat) -> float | None:
     """Return the number that is written in the declared format, None if it is not."""
+    # A separator of thousands must stand before groups of three digits. Otherwise 1.5
+    # would be read as 15 in a file with points in that place.
     if file.thousands and file.thousands in text:
         whole, _, decimals = text.lstrip("+-").partition(file.decimal)
         first, *others = whole.split(file.thousands)
@@ -422,6 +429,7 @@ def _parse_text(text: str, file: TextFormat) -> float | None:
         if not is_grouped or file.thousands in decimals:
             return None
         text = text.replace(file.thousands, "")
+    # A point has no meaning in such a file, so it makes the text none of a number.
     if file.decimal == ",":
         if "." in text:
             return None
@@ -638,6 +646,7 @@ def spellings(entry: Any) -> tuple[str, ...]:
     if isinstance(entry, bool | np.bool_):
         word = str(bool(entry))
         return word, word.lower(), word.upper(), str(int(entry))
+    # Libraries read the same level as a text, an integer, a decimal or a float.
     is_whole = isinstance(entry, Decimal) and entry.is_finite()
     if is_whole and abs(entry) < LARGEST and entry == entry.to_integral():
         entry = int(entry)
@@ -654,6 +663,7 @@ def spellings(entry: Any) -> tuple[str, ...]:
     if isinstance(entry, datetime.date):  # NaT is one
         return () if is_missing(entry) else _texts_of_date(entry)
     if isinstance(entry, np.datetime64) and not np.isnat(entry):
+        # Python's moments have microseconds. Finer or more distant ones are texts.
         micro = entry.astype("datetime64[us]")
         is_fine = micro == entry and isinstance(micro.item(), datetime.datetime)
         text = str(entry).replace("T", " ")

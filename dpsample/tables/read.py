@@ -331,6 +331,7 @@ def _text_frame(
     """
     import pandas as pd
 
+    # With declared names the file has no header, and its first line is a record.
     columns, records = list(schema.columns), list[list[str]]()
     num_blank = 0  # number of blank lines at the end so far
     shared: dict[str, str] = {}
@@ -354,12 +355,13 @@ def _text_frame(
             if len(row) == 1 < len(columns) and others:
                 remedy = _suggest(others[0])
             check.fail(f"line {number}", condition, str(len(row)), remedy)
-        # Number of different texts of which one copy is kept for all entries, to save
-        # memory.
+        # Equal texts share one copy, to save memory. After so many different ones, a
+        # column of unique texts is likely, for which copies would only take memory.
         share = shared.setdefault if len(shared) < 100_000 else shared.get
         records.append([share(entry, entry) for entry in row])
     if not columns:
         check.fail("the table", "one with columns", "an empty file")
+    # Blank lines at the end belong to no record, in a single column either.
     records = records[: len(records) - num_blank]
     return pd.DataFrame(records, columns=columns, dtype=object)
 
@@ -467,6 +469,7 @@ def _diagnostics(
     """Return sentences about moved values, and about levels that no record has."""
     counts = ", ".join(f"{count} {reason}" for reason, count in num_clipped.items())
     lines = [f"clipped, among {rows.shape[0]} records: {counts}"] if counts else []
+    # A level that no record has is often a misspelled one.
     if isinstance(rows, np.ndarray) and encoding.schema is not None:
         is_used = np.any(rows != 0.0, axis=0)
         for name, positions in encoding._indicator_positions().items():

@@ -25,6 +25,7 @@ from dpsample.core import check, jit
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import (
+    Piece,
     PieceType,
     Pointer,
     entry,
@@ -278,9 +279,9 @@ class GibbsTarget:
         raise NotImplementedError
 
     def _functions(
-        self, loss: tuple[Any, Any, Any], energy: Any, gradient: Any
+        self, loss: tuple[Pointer, Pointer, Pointer], energy: Piece, gradient: Piece
     ) -> TargetFunctions:
-        """Return C functions of losses and kernels of V, with r and the domain added."""
+        """Add the functions of r and of the domain to those of the losses and of V."""
         return TargetFunctions(
             *loss,
             self.regularizer.value_pointer,
