@@ -16,8 +16,6 @@ from dpsample.problem.problem import Problem
 from dpsample.running import progress as screen
 from dpsample.targets.gibbs_target import GibbsTarget
 
-SEARCHING = "minimizer searches for the minimum"
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Minimum:
@@ -178,7 +176,7 @@ def minimizer(
             "A loss that is given by gradients of records has no proved lower bound."
         )
         check.fail("target_or_problem", "with a loss of the margin", problem, reason)
-    with screen.patience(SEARCHING, is_wanted=progress):
+    with screen.patience("minimizer searches for the minimum", is_wanted=progress):
         best = Search(objective_of(target_or_problem), tolerance).run()
     # The value comes from the public function, with which it is compared. This may sum
     # the records in another order than the search does. The gap includes its rounding

@@ -34,10 +34,8 @@ NOTHING = (
     "tune returns nothing this time: that happens, at random, with stop='poisson'. The "
     "budget is spent."
 )
-# Decimal digits of the distribution of K, the number of fits, and number of 62-bit
-# words of the uniform number from which it is drawn.
+# Decimal digits in which the distribution of K, the number of fits, is computed.
 DIGITS = 60
-NUM_WORDS = 3
 # Text of the live line. It does not have the number of fits, which is not private.
 DRAWING = "tune is fitting; after Ctrl-C nothing is returned"
 INTERRUPTED = "tune was interrupted. Nothing is returned, and the budget is spent."
@@ -282,7 +280,7 @@ def draw_tries(rng: np.random.Generator, stop: str, mean_tries: float) -> int:
     with localcontext() as context:
         context.prec = DIGITS
         uniform = Decimal(0)
-        for _ in range(NUM_WORDS):
+        for _ in range(3):  # words of 62 bits
             uniform = (uniform + int(rng.integers(2**62))) / 2**62
         mean, ratio = Decimal(mean_tries), Decimal(odds) / (1 + Decimal(odds))
         tries, term = 1, 1 - ratio  # geometric

@@ -52,13 +52,6 @@ from dpsample.samplers.choice import choose
 from dpsample.samplers.quadrature import discretize, mean_and_factor
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-MCMC_NOTE = (
-    "{sampler} is not an exact sampler: the draws come from {chains} chains per law, "
-    "each warmed up for {warmup} steps and thinned to every {thin}th; they are treated "
-    "as independent, and the law that was tested is the sampler's"
-)
-IID_NOTE = "{sampler} made independent exact draws; the score is k (F - F')"
-
 
 def exponential_scores(
     mechanism: ExponentialMechanism,
@@ -140,12 +133,17 @@ def _draw(
     parts = [rest[i * NUM_STREAMS : (i + 1) * NUM_STREAMS] for i in range(3)]
     prepared = sampler.prepare(target, pilot_stream)
     if sampler.exactness == "iid":
-        draw, note = _iid(prepared), IID_NOTE.format(sampler=sampler)
+        draw = _iid(prepared)
+        note = f"{sampler} made independent exact draws; the score is k (F - F')"
     else:
         thin = _thinning(prepared, score, parts[2], threads)
         draw = _thinned_draw(prepared, thin)
-        words = {"chains": 2 * NUM_STREAMS, "warmup": prepared.num_warmup, "thin": thin}
-        note = MCMC_NOTE.format(sampler=sampler, **words)
+        note = (
+            f"{sampler} is not an exact sampler: the draws come from {2 * NUM_STREAMS} "
+            f"chains per law, each warmed up for {prepared.num_warmup} steps and "
+            f"thinned to every {thin}th; they are treated as independent, and the law "
+            "that was tested is the sampler's"
+        )
     halves, count = [], num_draws // 2
     with pauses.single_threaded_blas():
         for i in range(2):

@@ -57,7 +57,6 @@ FIRST = BLOCKS + 4
 _ROWS = 2 * BLOCKS
 # The text "expand 32-byte k" as four words.
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
-_NO_NONCE = (0, 0, 0)
 
 POISON = (
     "This generator of secret bits has been erased, or a fork has copied it: make a "
@@ -144,7 +143,8 @@ def fill_blocks(state, counter, nonce):
 @kernel(counts_references=False)
 def refill(state, words):
     """Fill the blocks, and replace the key by their first 32 bytes."""
-    fill_blocks(state, 0, _NO_NONCE)
+    # The key is new, so the nonce may always be 0.
+    fill_blocks(state, 0, (0, 0, 0))
     for i in range(4):
         words[i] = words[BLOCKS + i]
         words[BLOCKS + i] = np.uint64(0)

@@ -50,9 +50,7 @@ FAINT: Look = {"color": "0.35", "lw": 0.6}
 
 # Maximum number of panels, those of the coefficients that mix worst.
 MAX_PANELS = 12
-NUM_COLUMNS = 3
 PANEL = (3.4, 2.3)  # inches
-DASHED = {"linestyle": "--"}
 
 
 def plot_draws(
@@ -435,14 +433,17 @@ def _plot_by_arviz(
         draws = _thin(draws, chains.theta)
     if name == "plot_ess_evolution":
         options["min_ess"] = MIN_ESS
-        options["visuals"] = {"ess_tail": {"marker": "^"}, "ess_tail_line": DASHED}
+        options["visuals"] = {
+            "ess_tail": {"marker": "^"},
+            "ess_tail_line": {"linestyle": "--"},
+        }
     try:
         import arviz_plots
     except ImportError as error:
         raise ImportError(
             "plots of chains need arviz-plots: pip install 'dpsample[plots]'"
         ) from error
-    columns = min(NUM_COLUMNS, len(names))
+    columns = min(3, len(names))
     # The legend needs 0.6 inches.
     size = (PANEL[0] * columns, PANEL[1] * -(-len(names) // columns) + 0.6)
     if chains_of:

@@ -44,9 +44,8 @@ from dpsample.core.frames import by_address
 from dpsample.core.jit import call, kernel
 
 # Maximum number of products for the lags of one column. Beyond it a Fourier transform
-# is faster. At least so many lags are summed first, because fast chains need no more.
+# is faster. At least 16 lags are summed first, because fast chains need no more.
 MAX_PRODUCTS = 2_000_000
-MIN_LAGS = 16
 # Number of columns that are copied together, because the numbers of one column are far
 # apart in memory.
 BLOCK = 32
@@ -256,7 +255,7 @@ class Workspace(NamedTuple):
 
 def unknown_sums(count: int, length: int) -> Array:
     """Return a NaN for each lag that is summed directly, two at least."""
-    num_lags = min(length, max(MIN_LAGS, MAX_PRODUCTS // count))
+    num_lags = min(length, max(16, MAX_PRODUCTS // count))
     return np.full(max(num_lags, 2), np.nan)
 
 

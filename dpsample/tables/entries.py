@@ -63,8 +63,6 @@ FORMATS = {
 }
 # Texts that stand for a missing entry.
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
-SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
-ARCHIVES = (".zip", ".tar", ".tgz", ".7z")
 CLIP_REMEDY = "Correct the public bounds, or clip (clip=True, --clip-rows)."
 DROP_REMEDY = "Drop such records first."
 LABEL_REMEDY = (
@@ -192,9 +190,9 @@ def infer_format(path: Path) -> str:
     if suffix not in FORMATS:
         listed = ", ".join(sorted(set(FORMATS.values())))
         remedy = f"Name the format (format=..., --format ...): one of {listed}."
-        if suffix in SHEETS:
+        if suffix in (".xlsx", ".xlsm", ".xls", ".ods"):
             remedy = "Save the sheet as CSV."
-        elif suffix in ARCHIVES:
+        elif suffix in (".zip", ".tar", ".tgz", ".7z"):
             remedy = "Unpack it first."
         check.fail("path", "of a known suffix", path.name, remedy)
     return FORMATS[suffix]
@@ -508,10 +506,6 @@ def _days_of(moments: Array) -> Array:
     return np.where((days < 1) | (days > datetime.date.max.toordinal()), np.inf, days)
 
 
-NUMERIC = (
-    "Declare a column of words in [categorical], one of dates in [date]; decimal and "
-    "thousands in [file] say how numbers are written."
-)
 DATES = (
     "Dates are as 2020-12-31 unless date_format in [file] says how they are written; "
     "declare a column of words in [categorical]."
@@ -566,7 +560,11 @@ def numbers(column: Column, file: TextFormat) -> Array:
         else:
             values = None if np.isnan(values).any() else values
     if values is None:
-        return _convert(column, parse_number, file, "numeric", NUMERIC)
+        remedy = (
+            "Declare a column of words in [categorical], one of dates in [date]; "
+            "decimal and thousands in [file] say how numbers are written."
+        )
+        return _convert(column, parse_number, file, "numeric", remedy)
     column.reject(np.isinf(values), "numeric", "Correct such records.")
     return values
 

@@ -40,12 +40,10 @@ from dpsample.tables.schema import Schema, TextFormat, level_text
 if TYPE_CHECKING:
     import pandas as pd
 
-OTHER_ENCODING = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
 # Type of a label. Type checkers accept integers and booleans where it says float.
 Label = str | float | bytes | None
 # Name of the response of a LIBSVM file.
 LABEL = "label"
-RESPONSE_SECTIONS = {"numeric", "log", "categorical"}
 SEPARATORS = ",;\t|"
 # First bytes of files that do not hold text, whatever their name is, and the remedy.
 BINARY_FORMATS = {
@@ -235,7 +233,8 @@ def from_libsvm(
     source: str = "LIBSVM text",
 ) -> Dataset:
     """Parse LIBSVM text. The only bound of its rows is a declared one."""
-    if bounds is not None and bounds.to_dict().keys() - RESPONSE_SECTIONS:
+    sections = {"numeric", "log", "categorical"}  # that can declare a response
+    if bounds is not None and bounds.to_dict().keys() - sections:
         _reject_libsvm_bounds(bounds)
     if bounds is not None and set(bounds.declared) != {LABEL}:
         _reject_libsvm_bounds(bounds)
@@ -489,7 +488,9 @@ def _diagnostics(
 def _reject(source: str, kind: str, error: Exception) -> NoReturn:
     """Raise the error of pandas or Arrow about a file, in our form."""
     reason = " ".join(str(error).split()).rstrip(".")
-    remedy = OTHER_ENCODING if isinstance(error, UnicodeError) else ""
+    remedy = ""
+    if isinstance(error, UnicodeError):
+        remedy = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
     check.fail("path", f"a {kind} table", f"{source}: {reason}", remedy)
 
 

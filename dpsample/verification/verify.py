@@ -34,10 +34,6 @@ from dpsample.samplers.proximal import constant_time, requirements
 from dpsample.targets.reduced import facts_obstacle
 from dpsample.verification import recomputation
 
-# Relative tolerance of bounds of the risk. A polytope's width, on which they depend, is
-# the mean of thousands of linear programs. Other inputs have the tolerance of the
-# event, which follows from most of them.
-RISK_TOLERANCE = 1e-6
 RISKS = ("risk_bound", "printed_risk_bound", "risk_forecast")
 # These inputs must be equal to the last bit. They are powers of two, or follow from
 # stated numbers by products and roots.
@@ -356,7 +352,10 @@ def _compare_event(stated: EventCertificate, rebuilt: EventCertificate) -> list[
         is_risk_gap = name == "gap" and "tilt_stddev" in names
         input_tolerance = tolerance
         if is_risk_gap or name in RISKS:
-            input_tolerance = RISK_TOLERANCE
+            # A polytope's width, on which bounds of the risk depend, is the mean of
+            # thousands of linear programs. Other inputs have the tolerance of the
+            # event, which follows from most of them.
+            input_tolerance = 1e-6
         checks.append(
             _check_alike(f"inputs.{name}", value, rebuilt_inputs[name], input_tolerance)
         )

@@ -53,13 +53,6 @@ from dpsample.privacy.accounting.events import GaussianEvent, ParallelEvent
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
 
-# Grids that are searched for the best number of steps and threshold, both geometric.
-# Thresholds are in units of the moment.
-MAX_STEP_COUNTS = 60
-NUM_THRESHOLDS = 97
-MIN_THRESHOLD = 1e-2
-MAX_THRESHOLD = 1e6
-
 
 class Acceleration(NamedTuple):
     """Public numbers of one accelerated run."""
@@ -125,7 +118,9 @@ def acceleration(
     """Return the steps and the threshold that minimize bound plus clipping bias."""
     count = noise.num_records
     check_steps(num_steps, count)
-    grid = np.unique(np.geomspace(1, count, MAX_STEP_COUNTS).astype(int))
+    # The best number of steps and threshold are searched on geometric grids, whose
+    # ratios change the bound by a few per cent.
+    grid = np.unique(np.geomspace(1, count, 60).astype(int))
     steps = [int(t) for t in grid] if num_steps is None else [num_steps]
     thresholds = [
         (clip, clipped_smoothness(facts, clip)) for clip in _thresholds(scales, noise)
@@ -155,8 +150,9 @@ def _thresholds(scales: HeavyTailedScales, noise: NoiseForecast) -> list[float]:
         return [scales.clip]
     if math.isinf(noise.gdp):
         return [scales.lipschitz]
-    top = min(scales.lipschitz / scales.moment, MAX_THRESHOLD)
-    grid = np.geomspace(min(MIN_THRESHOLD, top), top, NUM_THRESHOLDS)
+    # In units of the moment, from a hundredth of it to a million.
+    top = min(scales.lipschitz / scales.moment, 1e6)
+    grid = np.geomspace(min(1e-2, top), top, 97)
     return [min(scales.lipschitz, scales.moment * float(c)) for c in grid]
 
 

@@ -50,8 +50,6 @@ from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness
 
-LARGEST_NUM_STEPS = 10_000
-
 
 class MirrorScales(NamedTuple):
     """Public numbers of one problem and budget."""
@@ -112,7 +110,8 @@ def best_schedule(
     gamma is at least 2 beta, and at most L/distance if that is larger. Larger ones
     improve the bound by at most a fifth, with ten times the steps.
     """
-    largest = min(scales.num_records, LARGEST_NUM_STEPS)
+    # More steps than this would take long, and hardly improve the bound.
+    largest = min(scales.num_records, 10_000)
     # The ridge alpha that balances alpha Phi and stability, 2 L^2/(n alpha).
     unit = scales.lipschitz * math.sqrt(2.0 / (scales.num_records * scales.potential))
     powers = scales.lipschitz / scales.distance * 2.0 ** np.arange(-10.0, 1.0)
