@@ -180,7 +180,7 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
         columns = entries.columns_of(frame.head(1_000))
         # A record in the header would be shown.
         reject_record(columns, file)
-        # Decimal mark and separator of thousands. Of equal counts the first one wins.
+        # Decimal mark and separator of thousands. The first of equal counts wins.
         marks = ((".", ""), (",", ""), (",", "."), (".", ","))
         candidates = [replace(file, decimal=d, thousands=t) for d, t in marks]
         file = max(candidates, key=lambda candidate: _num_numbers(columns, candidate))

@@ -60,7 +60,6 @@ def _compile_cast(entry_type: types.Type) -> Callable[[int], Any]:
         del context, address
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            # One instruction of LLVM. Numba has no function for it.
             pointer_type = context.get_value_type(signature.return_type)
             return builder.inttoptr(args[0], pointer_type)
 
@@ -244,11 +243,8 @@ class UserData:
         return digest.hexdigest()
 
     def _lines(self) -> tuple[list[str], dict[str, object]]:
-        """Return lines that set ``data``, and the values of their names.
-
-        The machine code contains the addresses of arrays, which live as long as this
-        object. As global constants Numba would copy them into the code.
-        """
+        """Return lines that set ``data``, and the values of their names."""
+        # The machine code has the addresses of arrays, which this object keeps alive.
         if not self.is_given:
             return [], {}
         if numba.config.DISABLE_JIT:
@@ -551,7 +547,6 @@ TELLING = re.compile(
 
 def _reason(error: Exception) -> str:
     """Return one line of Numba's message, with the user's line if it names one."""
-    # Messages of Numba have dozens of lines, most of them about its own files.
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if TELLING.search(line)]
     where = re.compile(r"(Failed in|During|File |- |\[|<|>|Enable|There are)")
@@ -577,7 +572,6 @@ def _identity_parts(function: object, seen: set[int] | None = None) -> Iterator[
         for item in function:
             yield from _identity_parts(item, seen)
     elif inspect.isfunction(function):
-        # A recursive function reads itself.
         if id(function) in seen:
             return
         seen.add(id(function))
@@ -589,8 +583,8 @@ def _identity_parts(function: object, seen: set[int] | None = None) -> Iterator[
         yield function.__name__.encode()
     elif isinstance(function, bool | int | float | str | np.generic | None):
         yield repr(function).encode()
-    # Of other objects the address would change in every process, so only the type is
-    # part of the identity.
+    # The address of another object changes in every process, so only its type is part
+    # of the identity.
     else:
         yield type(function).__qualname__.encode()
 

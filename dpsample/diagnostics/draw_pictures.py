@@ -192,6 +192,7 @@ def _space(chains: ChainDraws, domain: Domain | None, ax: Axes | None) -> Axes:
         every = np.concatenate(curves)
         view = _view(chains.theta.reshape(-1, 3), every)
         for curve in curves:
+            # Matplotlib does not clip in three dimensions. NaN interrupts a line.
             is_hidden = ((curve < view[0]) | (curve > view[1])).any(axis=1)
             seen = np.where(is_hidden, np.nan, curve.T)
             ax.plot(*seen, label=_visible(every, view), **FAINT)
@@ -301,6 +302,7 @@ def _edges(body: Any) -> list[Array]:
         for first, second in ((0, 0), (0, 1), (1, 0), (1, 1)):
             others = sides[[first, second], [(axis + 1) % 3, (axis + 2) % 3]]
             run = sides[0, axis] + along * (sides[1, axis] - sides[0, axis])
+            # The other two coordinates follow the axis in cyclic order.
             edge = np.tile(np.roll([0.0, *others], axis), (NUM_ANGLES, 1))
             edge[:, axis] = run
             edges.append(edge)

@@ -291,7 +291,7 @@ def log_proposal(plan, origin, origin_gradient, theta, dual, new_dual):
     for j in range(theta.shape[0]):
         new_dual[j] += plan.step * origin_gradient[j] - dual[j]
     square = squared_dual_norm(plan.mirror, origin, new_dual) / (4.0 * plan.step)
-    # Of the normal density. The other determinant is of the change of coordinates.
+    # One determinant is of the normal density, the other one of the coordinates.
     spread = 0.5 * log_det(plan.mirror, origin)
     return log_det(plan.mirror, theta) - spread - square
 
