@@ -224,4 +224,4 @@ def plan_minimization(
         program = descent.Program(problem, recipe)
         return MinimizationPlan(program=program, certificate=certificate)
 
-    return problem.reuse_plan(key, make_plan)
+    return problem._reuse_plan(key, make_plan)

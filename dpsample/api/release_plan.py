@@ -412,7 +412,7 @@ def plan_release(
             may_decide_exactly=is_full_rejection and math.isfinite(error_bound),
         )
 
-    return problem.reuse_plan(key, make_plan)
+    return problem._reuse_plan(key, make_plan)
 
 
 def _choose_sampler(

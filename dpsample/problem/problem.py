@@ -146,7 +146,7 @@ class Problem:
                 names = None
         self.encoding = encoding
         self.feature_names = self._complete_names(names, self.dim - intercept)
-        # Arguments and result of the last `reuse_plan`.
+        # Arguments and result of the last `_reuse_plan`.
         self.plan: tuple[Any, Any] | None = None
 
     def _store(
@@ -222,7 +222,7 @@ class Problem:
             encoding=data.encoding,
         )
 
-    def reuse_plan(
+    def _reuse_plan(
         self, key: tuple[object, ...], make_plan: Callable[[Self], Plan]
     ) -> Plan:
         """Return the last plan of a top-level function, or a new one for another key.
