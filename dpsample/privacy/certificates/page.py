@@ -628,8 +628,9 @@ class Published(Sealed):
             One HTML document without scripts that loads nothing from elsewhere: what is
             promised, what an attacker can learn, the privacy curve, assumptions in
             plain words, and the certificate itself, as a link, with how to verify it.
-            Of what is read from JSON it says "Not verified", unless `dpsample.verify`
-            has passed before, as in the page of an answer and on the command line.
+            It says "Not verified" if the certificate was read from JSON, unless
+            `dpsample.verify` has passed before, as in the page of an answer and on the
+            command line.
 
         Raises
         ------
