@@ -93,6 +93,7 @@ def toml_key(name: str) -> str:
 
 def toml_text(text: str) -> str:
     """Return a text as a string of TOML."""
+    # JSON and TOML have the same escapes, but TOML does not allow the character DEL.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -176,6 +177,7 @@ def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...
     if any(isinstance(v, int) and abs(v) >= 2**53 for v in levels):
         remedy = "Quote every entry: doubles do not tell larger ones apart."
         check.fail(label, "of integers below 2**53", check.describe(value), remedy)
+    # Names of columns are compared as they are, and levels by their key.
     keys = [level_key(v) for v in levels] if kind != "strings" else levels
     for index, key in enumerate(keys):
         if key in keys[:index]:
@@ -247,6 +249,7 @@ class TextFormat:
         check.one_of(THOUSANDS, **{"file.thousands": self.thousands})
         if self.decimal == self.thousands:
             check.fail("file.thousands", "another mark than decimal", self.thousands)
+        # Some codecs of Python do not encode text, and fail with other errors.
         try:
             "x".encode(self.encoding)
             is_known = "\0" not in self.encoding
