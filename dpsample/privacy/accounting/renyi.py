@@ -90,6 +90,7 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
     _check_curve(curve)
 
     def log_delta(t: float) -> float:
+        # The order is rounded, and t must belong to it.
         order, divergence = _evaluate(curve, t)
         t = order - 1.0
         # The difference of two large numbers loses more than the margin.
@@ -227,6 +228,8 @@ def sampled_delta(
         terms = [*moments, t * (1.0 + t) * rho, -t * epsilon, log_factor(t)]
         return math.fsum(terms) + 8.0 * UNIT_ROUNDOFF * math.fsum(map(abs, terms))
 
+    # The bound is nearly convex in the logarithm of t, so that the first rise on the
+    # grid ends the valley. Another order would be valid as well.
     low, high = 0, num_octaves * per_octave
     while low < high:
         middle = (low + high) // 2
