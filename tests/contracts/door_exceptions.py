@@ -216,6 +216,8 @@ BY_DOOR = {
     "Problem.from_table.data": instance(tables.Dataset),
     "replicate.data": optional(CALLABLE),
     "tables.Schema.missing": DICT,
+    "tables.Schema.reference": DICT,
+    "tables.Encoding.contrasts": words("a column of levels"),
     "tables.Schema.file": instance(dict, tables.TextFormat),
     "tables.TextFormat.encoding": TEXT,
     "experiments.Study.replicates": ANY_COUNT,
