@@ -515,7 +515,8 @@ def _check_curvature(
     """Raise if the slope grows faster or slower than is declared."""
     width, growth = np.diff(seen.margins), np.diff(seen.slopes)
     lower, upper = loss.lower_curvature, loss.upper_curvature
-    # Error of a product of a curvature and a margin.
+    # The differences below subtract products of a curvature and a margin, whose
+    # rounding errors grow with the largest margin.
     rounding = 1e-15 * float(np.abs(seen.margins).max())
     slow = (
         _measure_falls(seen.slopes - lower / WIDENED * seen.margins)

@@ -654,7 +654,7 @@ def _loss_value(loss: Json, u: Ball, y: Ball) -> Ball:
         case "calibrated_logistic":
             return (-_positive(z)).exp() / 2 + _positive(-z) / 2
         case "smoothed_hinge":
-            # A Huber function of the gap.
+            # The smoothed hinge is a Huber function of the gap 1 - z, where positive.
             width = arb(loss["width"])
             return _huber(_positive(1 - z), width) / width
         case "absolute":

@@ -186,7 +186,7 @@ def search_minimum(bound: Callable[[float], float]) -> float:
         value = bound(math.exp(log_t))
         return math.inf if math.isnan(value) else value
 
-    # log(order - 1) from -30 to 60. Orders closer to 1, and larger ones, are useless.
+    # The grid has log(order - 1) from -30 to 60. Orders beyond either end are useless.
     low, high, num_cells = -30.0, 60.0, 180
     width = (high - low) / num_cells
     grid = [low + width * i for i in range(num_cells + 1)]
