@@ -1,0 +1,66 @@
+"""Cells of a column: the public level or interval of each record, for counts."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsample.core import check
+from dpsample.core.arrays import Array
+from dpsample.tables.entries import Column, codes
+from dpsample.tables.schema import Schema, level_text
+
+Cells = NDArray[np.int64]
+
+
+def numbers_of(name: str, values: ArrayLike) -> Array:
+    """Return the numbers of a column, one for each record, NaN for missing ones."""
+    numbers = check.entries(name, values, finite=False, saturated=True)
+    if numbers.ndim != 1 or len(numbers) == 0:
+        check.fail(name, "of shape (n,), n >= 1", f"shape {numbers.shape}")
+    return numbers
+
+
+def cells_of_levels(name: str, values: Any, levels: Any) -> tuple[list[str], Cells]:
+    """Return the names of public levels, and the level of each record, or below 0.
+
+    Each entry has the meaning that it would have alone, as in a table.
+
+    Examples
+    --------
+    >>> names, cells = cells_of_levels("values", ["b", "c", None], ["a", "b"])
+    >>> names, (cells >= 0).tolist(), int(cells[0])
+    (['a', 'b'], [True, False, False], 1)
+    """
+    declared = Schema(categorical={"levels": levels})
+    is_array = isinstance(values, np.ndarray)
+    is_column = hasattr(values, "__len__") and np.ndim(values if is_array else [0]) == 1
+    if not is_column or isinstance(values, str | bytes | dict) or len(values) == 0:
+        check.fail(name, "of shape (n,), n >= 1", check.describe(values))
+    column = Column(name, values.tolist() if is_array else [*values])
+    known = declared.categorical["levels"]
+    return [level_text(level) for level in known], codes(column, known, declared.file)
+
+
+def cells_of_edges(name: str, values: ArrayLike, edges: Any) -> tuple[list[str], Cells]:
+    """Return the names of intervals, and the interval of each record, or -1.
+
+    Intervals are [e_0, e_1), [e_1, e_2), ..., and the last one has its end.
+
+    Examples
+    --------
+    >>> cells_of_edges("values", [0.0, 1.0, 2.0, 2.5], [0.0, 1.0, 2.0])
+    (['[0.0, 1.0)', '[1.0, 2.0]'], array([ 0,  1,  1, -1]))
+    """
+    ends = check.array("edges", edges, shape=(None,))
+    if len(ends) < 2 or not (ends[1:] > ends[:-1]).all():
+        check.fail("edges", "at least two increasing numbers", check.describe(edges))
+    texts = [repr(end) for end in ends.tolist()]
+    names = [f"[{a}, {b})" for a, b in itertools.pairwise(texts)]
+    names[-1] = names[-1][:-1] + "]"
+    numbers = numbers_of(name, values)
+    cells = np.searchsorted(ends, numbers, side="right") - 1
+    cells[numbers == ends[-1]] = len(names) - 1
+    cells[~(numbers <= ends[-1])] = -1  # also if it is missing
+    return names, cells
