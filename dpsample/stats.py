@@ -19,7 +19,7 @@ from dpsample.core.streams import release_streams
 from dpsample.noise import totals
 from dpsample.privacy import Budget, Ledger, LedgerFile
 from dpsample.privacy.certificates.ledger_file import spend
-from dpsample.tables.cells import cells_of_edges, cells_of_levels, numbers_of
+from dpsample.tables.cells import cells_of_edges, cells_of_levels, flags_of, numbers_of
 from dpsample.verification.recomputation import verify_own
 
 __all__ = ["count", "group_means", "histogram", "mean", "quantile", "sum"]
@@ -69,10 +69,7 @@ def count(
     >>> abs(count([True] * 40 + [False] * 60, budget).value - 40) < 60
     True
     """
-    flags = np.asarray(mask)
-    if flags.dtype != np.bool_ or flags.ndim != 1 or len(flags) == 0:
-        got = f"{flags.dtype} of shape {flags.shape}"
-        check.fail("mask", "booleans of shape (n,), n >= 1", got)
+    flags = flags_of("mask", mask)
     exact = [int(np.count_nonzero(flags))]
     return _release(totals.RecordCount(), exact, len(flags), budget, ledger, seed)
 

@@ -185,17 +185,11 @@ class Statistic:
             writes, or if its parts do not belong together.
         """
         check.path("path", path, exists=True)
-        return cls.from_bytes(Path(path).read_bytes(), str(path))
+        return cls._from_bytes(Path(path).read_bytes(), str(path))
 
     @classmethod
-    def from_bytes(cls, written: bytes, source: str) -> Statistic:  # lint: ok
-        """Return the statistic in the content of a file, which errors call ``source``.
-
-        Raises
-        ------
-        ValueError
-            As `load`.
-        """
+    def _from_bytes(cls, written: bytes, source: str) -> Statistic:
+        """Return the statistic in a file's content. Errors call the file ``source``."""
         try:
             content = load_json(written.decode("utf-8-sig"), cls.FORMAT)
         except ValueError as error:
@@ -213,7 +207,7 @@ class Statistic:
         )
         for name, value in json.loads(made.to_json()).items():
             # As text, because Python compares True, 1 and 1.0 as equal.
-            texts = {json.dumps(v, sort_keys=True) for v in (content[name], value)}
+            texts = {json.dumps(v) for v in (content[name], value)}
             if len(texts) > 1:
                 got = check.describe(content[name])
                 check.fail(name, "written as `save` writes it", got)
@@ -233,6 +227,11 @@ class Statistic:
     def __repr__(self) -> str:
         """Return the value and the certificate's statement."""
         return f"Statistic(value={self.value!r},\n  certificate={self.certificate!r})"
+
+
+def parse_statistic(written: bytes, source: str) -> Statistic:
+    """Read the content of a file of `Statistic.save`, which errors call ``source``."""
+    return Statistic._from_bytes(written, source)
 
 
 def mechanism_of(certificate: EventCertificate) -> TotalsMechanism:

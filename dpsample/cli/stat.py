@@ -109,8 +109,9 @@ class _Source:
     def _column(self, name: str) -> Column:
         """Return a column, which the table must have."""
         if name not in self.table:
-            got = ", ".join(map(check.describe, [*self.table][:6]))
-            check.fail("--column", f"a column of the file, as {got}", name)
+            names = ", ".join(map(check.describe, [*self.table][:6]))
+            condition = f"one of the file, which has {names}"
+            check.fail(f"column {check.describe(name)}", condition, "another name")
         return self.table[name]
 
     def numbers(self) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 
 import dpsample as dps
 from dpsample.answers.answer import Fit, Release, parse_answer
-from dpsample.answers.statistic import Statistic
+from dpsample.answers.statistic import Statistic, parse_statistic
 from dpsample.cli import screen
 from dpsample.cli.exit_codes import FAILED
 from dpsample.core import check, files
@@ -110,7 +110,7 @@ def format_of(written: bytes, file: Path) -> str:
 def read(written: bytes, kind: str, source: str) -> AnyAnswer:
     """Return the answer or certificate that a file holds, by its format."""
     if kind == Statistic.FORMAT:
-        return Statistic.from_bytes(written, source)
+        return parse_statistic(written, source)
     if kind in ANSWERS:
         return parse_answer(written, source)
     # It is parsed again, strictly: a repeated key or unusual digits could be read in

@@ -1,6 +1,7 @@
 """Cells of a column: the public level or interval of each record, for counts."""
 
 import itertools
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,18 @@ def numbers_of(name: str, values: ArrayLike) -> Array:
     return numbers
 
 
+def flags_of(name: str, values: ArrayLike) -> NDArray[np.bool_]:
+    """Return the booleans of a column, one for each record."""
+    try:
+        flags = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        flags = np.empty(0)
+    is_masked = isinstance(values, np.ma.MaskedArray)
+    if flags.dtype != np.bool_ or flags.ndim != 1 or len(flags) == 0 or is_masked:
+        check.fail(name, "booleans of shape (n,), n >= 1", check.describe(values))
+    return flags
+
+
 def cells_of_levels(name: str, values: Any, levels: Any) -> tuple[list[str], Cells]:
     """Return the names of public levels, and the level of each record, or below 0.
 
@@ -35,8 +48,9 @@ def cells_of_levels(name: str, values: Any, levels: Any) -> tuple[list[str], Cel
     """
     declared = Schema(categorical={"levels": levels})
     is_array = isinstance(values, np.ndarray)
-    is_column = hasattr(values, "__len__") and np.ndim(values if is_array else [0]) == 1
-    if not is_column or isinstance(values, str | bytes | dict) or len(values) == 0:
+    is_column = getattr(values, "ndim", 1) == 1 and hasattr(values, "__len__")
+    is_other = isinstance(values, str | bytes | Mapping | Set)
+    if not is_column or is_other or len(values) == 0:
         check.fail(name, "of shape (n,), n >= 1", check.describe(values))
     column = Column(name, values.tolist() if is_array else [*values])
     known = declared.categorical["levels"]

@@ -168,7 +168,7 @@ def test_released_totals_have_their_law():
     """Counts of cells, with the noise of sensitivity 2."""
     made, budget = CellCounts(num_cells=2), budget_of("replace_one", 2.0)
     rng = np.random.default_rng(81)
-    found = [made.release(rng, [5, 0], budget) for _ in range(4000)]
+    found = [made.release(rng, [5, 0], budget) for _ in range(2000)]
     scale = 1.0
     for z in (0, 1, -1, 2):
         chance = math.tanh(0.5 / scale) * math.exp(-abs(z) / scale)
@@ -184,7 +184,7 @@ def test_the_noise_of_a_sum_has_the_size_of_its_range():
     made, budget = GridSum(lower=0.0, upper=10.0), budget_of("replace_one", 0.5)
     rng = np.random.default_rng(82)
     noise = [
-        made.values(made.release(rng, [0], budget), 1)[0] / 20.0 for _ in range(3000)
+        made.values(made.release(rng, [0], budget), 1)[0] / 20.0 for _ in range(1500)
     ]
     for level in (0.5, 1.0, 2.0):
         hits = sum(abs(z) > level for z in noise)
