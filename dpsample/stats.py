@@ -26,6 +26,7 @@ __all__ = ["count", "group_means", "histogram", "mean", "quantile", "sum"]
 __dir__ = dir_of(__all__)
 
 AnyLedger = Ledger | LedgerFile | None
+Spending = tuple[Budget, AnyLedger, int | None]  # the budget, its ledger and a seed
 
 
 def count(
@@ -71,7 +72,7 @@ def count(
     """
     flags = flags_of("mask", mask)
     exact = [int(np.count_nonzero(flags))]
-    return _release(totals.RecordCount(), exact, len(flags), budget, ledger, seed)
+    return _release(totals.RecordCount(), exact, len(flags), (budget, ledger, seed))
 
 
 def histogram(
@@ -104,8 +105,8 @@ def histogram(
     else:
         names, cells = cells_of_edges("values", values, edges)
     exact = np.bincount(cells[cells >= 0], minlength=len(names)).tolist()
-    made = totals.CellCounts(num_cells=len(names))
-    return _release(made, exact, len(cells), budget, ledger, seed, names)
+    mechanism = totals.CellCounts(num_cells=len(names))
+    return _release(mechanism, exact, len(cells), (budget, ledger, seed), names)
 
 
 def sum(
@@ -127,7 +128,7 @@ def sum(
     >>> type(made.value)
     <class 'float'>
     """
-    return _grid_sum(totals.GridSum, values, bounds, budget, ledger, seed)
+    return _grid_sum(totals.GridSum, values, bounds, (budget, ledger, seed))
 
 
 def mean(
@@ -151,7 +152,7 @@ def mean(
     >>> abs(made.value - 40.0) < 1.0, made.certificate.releasable
     (True, True)
     """
-    return _grid_sum(totals.GridMean, values, bounds, budget, ledger, seed)
+    return _grid_sum(totals.GridMean, values, bounds, (budget, ledger, seed))
 
 
 def quantile(
@@ -177,9 +178,9 @@ def quantile(
     >>> abs(made.value - 45.0) < 1.0
     True
     """
-    made = totals.RankQuantile(level=level, **totals.split_bounds(bounds))
-    positions = made.positions(numbers_of("values", values))
-    return _release(made, positions, len(positions), budget, ledger, seed)
+    mechanism = totals.RankQuantile(level=level, **totals.split_bounds(bounds))
+    positions = mechanism.positions(numbers_of("values", values))
+    return _release(mechanism, positions, len(positions), (budget, ledger, seed))
 
 
 def group_means(
@@ -211,21 +212,22 @@ def group_means(
     names, cells = cells_of_levels("groups", groups, levels)
     if len(cells) != len(numbers):
         check.fail("groups", f"of length {len(numbers)}", f"length {len(cells)}")
-    made = totals.GridGroupMeans(num_groups=len(names), **totals.split_bounds(bounds))
-    exact = made.sum_up(numbers, cells)
-    return _release(made, exact, len(numbers), budget, ledger, seed, names)
+    mechanism = totals.GridGroupMeans(
+        num_groups=len(names), **totals.split_bounds(bounds)
+    )
+    exact = mechanism.sum_up(numbers, cells)
+    return _release(mechanism, exact, len(numbers), (budget, ledger, seed), names)
 
 
 def _release(
     mechanism: totals.TotalsMechanism,
     exact: Any,
     num_records: int,
-    budget: Budget,
-    ledger: AnyLedger,
-    seed: int | None,
+    spending: Spending,
     names: Sequence[str] = (),
 ) -> Statistic:
     """Certify, enter and draw, in this order."""
+    budget, ledger, seed = spending
     check.instance(Budget, budget=budget)
     certificate = mechanism.certificate(num_records, budget, seeded=seed is not None)
     verify_own(certificate)
@@ -239,9 +241,9 @@ def _grid_sum(
     kind: type[totals.GridSum | totals.GridMean],
     values: ArrayLike,
     bounds: tuple[float, float],
-    budget: Budget,
-    *rest: Any,
+    spending: Spending,
 ) -> Statistic:
     """Release the sum or the mean of numbers."""
-    made, numbers = kind(**totals.split_bounds(bounds)), numbers_of("values", values)
-    return _release(made, [made.sum_up(numbers)], len(numbers), budget, *rest)
+    mechanism = kind(**totals.split_bounds(bounds))
+    numbers = numbers_of("values", values)
+    return _release(mechanism, [mechanism.sum_up(numbers)], len(numbers), spending)

@@ -199,19 +199,19 @@ class Statistic:
             check.fail("path", f"a file of {', '.join(keys)}", [*content])
         check.instance(list, names=content["names"], totals=content["totals"])
         check.members(str, names=content["names"])
-        made = cls(
+        statistic = cls(
             totals=tuple(content["totals"]),
             certificate=EventCertificate.from_dict(content["certificate"]),
             names=tuple(content["names"]),
             digest=str(content["digest"] or "none"),
         )
-        for name, value in json.loads(made.to_json()).items():
+        for name, value in json.loads(statistic.to_json()).items():
             # As text, because Python compares True, 1 and 1.0 as equal.
             texts = {json.dumps(v) for v in (content[name], value)}
             if len(texts) > 1:
                 got = check.describe(content[name])
                 check.fail(name, "written as `save` writes it", got)
-        return made
+        return statistic
 
     def _named_values(self) -> list[tuple[str, Number]]:
         value = self.value

@@ -20,8 +20,6 @@ from dpsample.tables.entries import ABSENT, MISSING_REMEDY, Column
 from dpsample.tables.read import contents, schema_of, to_frame
 from dpsample.tables.schema import Schema, level_key
 
-DECLARE = "Declare it in the bounds file, see dpsample bounds."
-
 
 @dataclass(frozen=True, kw_only=True)
 class StatOptions(BudgetOptions):
@@ -53,17 +51,21 @@ def run(options: StatOptions) -> None:
     with remove_if_unused(ledger if is_new else None), warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_: screen.tell(str(message))
-        made = STATISTICS[options.statistic](source, ledger)
+        statistic = STATISTICS[options.statistic](source, ledger)
     with screen.keep_output(
-        made.save, options.output, ".json", made.to_json, overwrite=options.overwrite
+        statistic.save,
+        options.output,
+        ".json",
+        statistic.to_json,
+        overwrite=options.overwrite,
     ) as path:
-        screen.print_whole(made.certificate.__rich__())
+        screen.print_whole(statistic.certificate.__rich__())
         if path is not None:
             console.print(f"Private statistic and certificate saved: {path}")
         elif options.output is not None:  # no file could be written
-            console.print(made.to_json())
+            console.print(statistic.to_json())
         else:
-            _print_values(options, made)
+            _print_values(options, statistic)
         console.print(ledger_words(ledger))
 
 
@@ -80,17 +82,16 @@ def _check_options(options: StatOptions) -> None:
             check.fail(f"--{name}", f"given for {statistic}", "none")
 
 
-def _print_values(options: StatOptions, made: Statistic) -> None:
+def _print_values(options: StatOptions, statistic: Statistic) -> None:
     """Print the private numbers by name."""
-    value = made.value
-    named = value if made.names else {options.statistic: value}
-    rows = [(name, f"{number:.10g}") for name, number in named.items()]
+    value = statistic.value
+    named = value if statistic.names else {options.statistic: value}
+    rows = [[name, f"{number:.10g}"] for name, number in named.items()]
     head = ["name", options.column]
-    if made.counts is not None:
+    if statistic.counts is not None:
         head.append("count")
-        rows = [
-            (*row, str(n)) for row, n in zip(rows, made.counts.values(), strict=True)
-        ]
+        counts = map(str, statistic.counts.values())
+        rows = [[*row, count] for row, count in zip(rows, counts, strict=True)]
     screen.print_table("Private statistic", head, rows)
 
 
@@ -134,7 +135,12 @@ class _Source:
         ends = self.schema.numeric.get(name) or self.schema.log.get(name)
         if ends is None:
             condition = "declared with its range below [numeric] or [log]"
-            check.fail(f"column {check.describe(name)}", condition, "nothing", DECLARE)
+            check.fail(
+                f"column {check.describe(name)}",
+                condition,
+                "nothing",
+                "See dpsample bounds.",
+            )
         return ends
 
     def levels(self, name: str) -> tuple[Any, ...]:
@@ -142,19 +148,24 @@ class _Source:
         levels = self.schema.categorical.get(name)
         if levels is None:
             condition = "declared with its levels below [categorical]"
-            check.fail(f"column {check.describe(name)}", condition, "nothing", DECLARE)
+            check.fail(
+                f"column {check.describe(name)}",
+                condition,
+                "nothing",
+                "See dpsample bounds.",
+            )
         return levels
 
     def labels(self, name: str) -> list[Any]:
         """Return the level of each record, None where it has no declared one."""
         levels, column = self.levels(name), self._column(name)
-        found = entries.codes(column, levels, self.schema.file)
+        codes = entries.codes(column, levels, self.schema.file)
         if name in self.schema.missing:
             keys = [level_key(level) for level in levels]
-            found[found == ABSENT] = keys.index(level_key(self.schema.missing[name]))
+            codes[codes == ABSENT] = keys.index(level_key(self.schema.missing[name]))
         else:
-            column.reject(found == ABSENT, "complete", MISSING_REMEDY)
-        return [levels[code] if code >= 0 else None for code in found]
+            column.reject(codes == ABSENT, "complete", MISSING_REMEDY)
+        return [levels[code] if code >= 0 else None for code in codes]
 
     def spend(self, ledger: LedgerFile | None) -> dict[str, Any]:
         """Return the arguments that all statistics have."""
@@ -165,11 +176,11 @@ class _Source:
 def _count(source: _Source, ledger: LedgerFile | None) -> Statistic:
     column, value = source.options.column, source.options.value
     levels = source.levels(column)
-    wanted = entries.codes(Column("--value", [value]), levels, source.schema.file)[0]
-    if wanted < 0:
+    code = entries.codes(Column("--value", [value]), levels, source.schema.file)[0]
+    if code < 0:
         got = ", ".join(map(check.describe, levels[:4]))
         check.fail("--value", f"a public level of {column}, as {got}", value)
-    mask = np.array([label == levels[wanted] for label in source.labels(column)])
+    mask = np.array([label == levels[code] for label in source.labels(column)])
     return stats.count(mask, **source.spend(ledger))
 
 

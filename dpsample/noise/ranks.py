@@ -27,7 +27,7 @@ decided. Nothing is rounded, and no error probability is left.
 import math
 from bisect import bisect_right
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -36,14 +36,23 @@ from numpy.typing import NDArray
 
 from dpsample.noise.elementary import integer_below
 
-# Bits of a weight. Weights of the last level are 1, because 2^96 e^-67 < 1.
+# Bits of a weight. The weight of the last level is 1, because 2^96 e^-67 < 1.
 WEIGHT_BITS = 96
 MAX_LEVEL = 67
-# A lower bound of e, off by less than 1/41!.
-_E_BELOW = sum(Fraction(1, math.factorial(k)) for k in range(41))
-# Whole numbers of at least 2^96 e^-k, one for each level k.
-_WEIGHTS = [math.ceil(2**WEIGHT_BITS / _E_BELOW**k) for k in range(MAX_LEVEL + 1)]
-_WORD = 64
+
+
+@cache
+def weights() -> list[int]:
+    """Return whole numbers of at least 2^96 e^-k, one for each level k.
+
+    Examples
+    --------
+    >>> weights()[0] == 2**96, weights()[-1]
+    (True, 1)
+    """
+    # A lower bound of e, off by less than 2/41!.
+    e_below = sum(Fraction(1, math.factorial(k)) for k in range(41))
+    return [math.ceil(2**WEIGHT_BITS / e_below**k) for k in range(MAX_LEVEL + 1)]
 
 
 class Interval(NamedTuple):
@@ -98,7 +107,7 @@ class Ranks:
         return int(np.searchsorted(self.positions, point, side="right"))
 
     def excess(self, point: int) -> Fraction:
-        """Return x of a point: its log probability is that of the best one minus x."""
+        """Return x of a point, whose probability is e^-x times the largest one."""
         return self.rate * (abs(self.count(point) - self.target) - self.least)
 
     def _start(self, rank: int) -> int:
@@ -126,29 +135,29 @@ class Ranks:
 
         Together they are the whole grid.
         """
-        found = []
+        parts = []
         below, above = self._ends_of_level(0)
         for k in range(MAX_LEVEL):
             next_below, next_above = self._ends_of_level(k + 1)
-            found.append(Interval(next_below, below, _WEIGHTS[k]))
-            found.append(Interval(above, next_above, _WEIGHTS[k]))
+            parts.append(Interval(next_below, below, weights()[k]))
+            parts.append(Interval(above, next_above, weights()[k]))
             below, above = next_below, next_above
             if below == self.first and above > self.last:
                 break
-        found.append(Interval(self.first, below, _WEIGHTS[MAX_LEVEL]))
-        found.append(Interval(above, self.last + 1, _WEIGHTS[MAX_LEVEL]))
-        return [part for part in found if part.first < part.end]
+        parts.append(Interval(self.first, below, weights()[MAX_LEVEL]))
+        parts.append(Interval(above, self.last + 1, weights()[MAX_LEVEL]))
+        return [part for part in parts if part.first < part.end]
 
     def draw(self, rng: np.random.Generator) -> int:
         """Draw one point of the mechanism, exactly."""
         parts = self.intervals
         totals = [*accumulate(p.weight * (p.end - p.first) for p in parts)]
         while True:
-            place = integer_below(rng, totals[-1])
-            i = bisect_right(totals, place)
+            remainder = integer_below(rng, totals[-1])
+            i = bisect_right(totals, remainder)
             part = parts[i]
-            place -= totals[i - 1] if i > 0 else 0
-            point = part.first + place // part.weight
+            remainder -= totals[i - 1] if i > 0 else 0
+            point = part.first + remainder // part.weight
             if _is_accepted(rng, self.excess(point), part.weight):
                 return point
 
@@ -157,9 +166,9 @@ def _is_accepted(rng: np.random.Generator, x: Fraction, weight: int) -> bool:
     """Return True with probability 2^96 e^-x / weight, which is at most 1, exactly."""
     uniform, bits = 0, 0  # the first bits of a uniform number in [0, 1]
     while True:
-        uniform = (uniform << _WORD) + integer_below(rng, 1 << _WORD)
-        bits += _WORD
-        precision = bits + WEIGHT_BITS + _WORD
+        uniform = (uniform << 64) + integer_below(rng, 1 << 64)
+        bits += 64
+        precision = bits + WEIGHT_BITS + 64
         low, high = exponential_bounds(x, precision)
         # The uniform number and the probability, both times weight 2^precision.
         scale = weight << precision

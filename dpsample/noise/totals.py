@@ -8,11 +8,11 @@ the sensitivity is a whole number that is attained.
 **Grid.** A number x within public bounds [l, u] becomes the multiple of the *step* next
 to it, ties to even. The step is a power of two, about 2^-40 of u - l, and not below the
 last bits of the bounds. Then x/step is exact, and rounding it to a whole number is
-monotone. So a record's number of steps lies between those of l and u, whatever the
-record holds. NaN counts as 0 and is moved into the bounds as every other number.
+monotone. So the number of steps of a record is from a to b, whatever the record
+holds, where a and b are the numbers of steps of l and u. NaN counts as 0, and is moved
+into the bounds as every other number.
 
-**Sensitivity** between neighbors, in the l1 norm. Let a and b be the numbers of steps
-of l and u, and c = floor((a + b)/2).
+**Sensitivity** between neighbors, in the l1 norm, with c = floor((a + b)/2).
 
 ==================  ================  ============================
 totals              a record replaced  a record set to zero
@@ -37,10 +37,10 @@ epsilon (Ghosh, Roughgarden and Sundararajan 2012). The noise is drawn without r
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,13 +58,6 @@ from dpsample.privacy.curves.additive import round_up
 
 Totals = tuple[int, ...]
 Numbers = NDArray[np.int64]
-# Log2 of the steps in the range of a column, and in the larger one of its bounds.
-RANGE_BITS = 41
-BOUND_BITS = 54
-# Largest scale of the noise. Totals stay below 2^130, which files can hold.
-LARGEST_NOISE = 2.0**100
-# Number of terms below 2^42 whose sum is an integer of 64 bits.
-PART = 1 << 20
 
 
 class Block(NamedTuple):
@@ -90,9 +83,10 @@ class Block(NamedTuple):
     def scale(self, budget: Budget) -> float:
         """Return the scale of the noise, rounded up."""
         scale = round_up(self.sensitivity / (self.share * budget.epsilon))
-        if scale > LARGEST_NOISE:
-            least = self.sensitivity / (self.share * LARGEST_NOISE)
-            check.fail("budget.epsilon", f">= {least:.3g}", budget.epsilon)
+        limit = 2.0**100  # files can hold the totals, which stay below 2^130
+        if scale > limit:
+            min_epsilon = self.sensitivity / (self.share * limit)
+            check.fail("budget.epsilon", f">= {min_epsilon:.3g}", budget.epsilon)
         return scale
 
 
@@ -153,7 +147,7 @@ class TotalsMechanism:
         return tuple(noisy)
 
     def check_totals(self, totals: Sequence[int]) -> None:
-        """Raise unless totals may be those of a release."""
+        """Raise unless a release can have these totals."""
         if len(totals) != self.num_totals:
             check.fail("totals", f"{self.num_totals} integers", f"{len(totals)}")
         for index, total in enumerate(totals):
@@ -205,7 +199,7 @@ class CellCounts(TotalsMechanism):
 
     def blocks(self, relation: str) -> tuple[Block, ...]:
         """Return all counts: a replaced record leaves one cell and enters another."""
-        return (Block("", self.num_cells, _moved(relation), 1.0),)
+        return (Block("", self.num_cells, _changed_cells(relation), 1.0),)
 
     def values(self, totals: Totals, num_records: int) -> tuple[int, ...]:
         """Return the noisy counts."""
@@ -232,9 +226,13 @@ class GridMechanism(TotalsMechanism):
     @property
     def step(self) -> float:
         """Step of the grid, a power of two."""
-        of_range = math.frexp(self.upper - self.lower)[1] - RANGE_BITS
-        of_bound = math.frexp(max(abs(self.lower), abs(self.upper)))[1] - BOUND_BITS
-        return math.ldexp(1.0, max(of_range, of_bound))
+        size = max(abs(self.lower), abs(self.upper))
+        # At most 2^41 steps in the range, and 2^54 between 0 and a bound.
+        exponents = (
+            math.frexp(self.upper - self.lower)[1] - 41,
+            math.frexp(size)[1] - 54,
+        )
+        return math.ldexp(1.0, max(exponents))
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -356,21 +354,19 @@ class GridGroupMeans(GridMechanism):
         """
         is_known, offsets = groups >= 0, self.offsets(values)
         sums = [0] * self.num_groups
-        for start in range(0, len(values), PART):
-            part = slice(start, start + PART)
-            partial = np.zeros(self.num_groups, np.int64)
-            known = is_known[part]
-            np.add.at(partial, groups[part][known], offsets[part][known])
+        for part in _parts(len(values)):
+            partial, chosen = np.zeros(self.num_groups, np.int64), is_known[part]
+            np.add.at(partial, groups[part][chosen], offsets[part][chosen])
             sums = [a + b for a, b in zip(sums, partial.tolist(), strict=True)]
         counts = np.bincount(groups[is_known], minlength=self.num_groups)
         return [*sums, *counts.tolist()]
 
     def blocks(self, relation: str) -> tuple[Block, ...]:
         """Return the sums and the counts, each with half of epsilon."""
-        moved = _moved(relation)
+        changes = _changed_cells(relation)
         return (
-            Block("sum_", self.num_groups, moved * self.reach, 0.5),
-            Block("count_", self.num_groups, moved, 0.5),
+            Block("sum_", self.num_groups, changes * self.reach, 0.5),
+            Block("count_", self.num_groups, changes, 0.5),
         )
 
     def values(self, totals: Totals, num_records: int) -> tuple[float, ...]:
@@ -382,7 +378,10 @@ class GridGroupMeans(GridMechanism):
             Fraction(total, count) if count >= 1 else Fraction(0)
             for total, count in zip(sums, counts, strict=True)
         ]
-        inside = (min(max(self.center + mean, first), last) for mean in means)
+        inside = (
+            min(max(self.center + mean, Fraction(first)), Fraction(last))
+            for mean in means
+        )
         return tuple(float(mean * Fraction(self.step)) for mean in inside)
 
 
@@ -485,17 +484,24 @@ def split_bounds(bounds: object) -> dict[str, float]:
 
 def check_bound(name: str, value: float) -> None:
     """Raise unless a bound is a number of at most 1e280 in size."""
-    check.at_least(-MAX_SCALE, **{name: value})
+    values: dict[str, Any] = {name: value}
+    check.at_least(-MAX_SCALE, **values)
     if value > MAX_SCALE:
         check.fail(name, f"<= {MAX_SCALE:g}", value)
 
 
-def _moved(relation: str) -> int:
+def _changed_cells(relation: str) -> int:
     """Return how many cells or groups lose or gain a record between neighbors."""
     return 2 if relation == "replace_one" else 1
 
 
 def _sum(numbers: Numbers) -> int:
     """Return the exact sum of numbers below 2^42 in size."""
-    parts = range(0, len(numbers), PART)
-    return sum(int(numbers[i : i + PART].sum()) for i in parts)
+    return sum(int(numbers[part].sum()) for part in _parts(len(numbers)))
+
+
+def _parts(length: int) -> Iterator[slice]:
+    """Yield parts of so few numbers that sums of their steps have 64 bits."""
+    num_records = 1 << 20  # of less than 2^42 steps each
+    for start in range(0, length, num_records):
+        yield slice(start, start + num_records)

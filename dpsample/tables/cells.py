@@ -53,8 +53,9 @@ def cells_of_levels(name: str, values: Any, levels: Any) -> tuple[list[str], Cel
     if not is_column or is_other or len(values) == 0:
         check.fail(name, "of shape (n,), n >= 1", check.describe(values))
     column = Column(name, values.tolist() if is_array else [*values])
-    known = declared.categorical["levels"]
-    return [level_text(level) for level in known], codes(column, known, declared.file)
+    in_order = declared.categorical["levels"]
+    cells = codes(column, in_order, declared.file)
+    return [level_text(level) for level in in_order], cells
 
 
 def cells_of_edges(name: str, values: ArrayLike, edges: Any) -> tuple[list[str], Cells]:

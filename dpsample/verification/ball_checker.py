@@ -1397,7 +1397,10 @@ class _Statistic(NamedTuple):
             return cls(kind, parameters, inputs, (Fraction(0), Fraction(0)))
         lower, upper = parameters["lower"], parameters["upper"]
         are_floats = isinstance(lower, float) and isinstance(upper, float)
-        _require(are_floats and 1e-280 <= upper - lower, "the bounds are no interval")
+        _require(
+            are_floats and 1e-280 <= upper - lower,
+            "the upper bound is not above the lower one",
+        )
         size = max(abs(lower), abs(upper))
         _require(size <= 1e280, "the bounds are too large")
         bits = max(math.frexp(upper - lower)[1] - 41, math.frexp(size)[1] - 54)
@@ -1443,13 +1446,10 @@ class _Statistic(NamedTuple):
             level = Fraction(self.parameters["level"])
             _require(0 < level < 1, "the level is not inside of (0, 1)")
             change = Fraction(1) if relation == "replace_one" else max(level, 1 - level)
-            length, stated = 2 * change * Fraction(rate), Fraction(event["range"])
-            _require(length <= stated, "the range of the ranks exceeds the event's")
-            return (
-                "range of the ranks<=event",
-                f"{float(length):.6g}",
-                (f"{float(stated):.6g}"),
-            )
+            length, limit = 2 * change * Fraction(rate), Fraction(event["range"])
+            _require(length <= limit, "the range of the ranks exceeds the event's")
+            sides = f"{float(length):.6g}", f"{float(limit):.6g}"
+            return "range of the ranks<=event", *sides
         loss = Fraction(0)
         for block, sensitivity in self.sensitivities(relation).items():
             names |= {f"{block}sensitivity", f"{block}scale"}

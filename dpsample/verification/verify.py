@@ -40,8 +40,6 @@ from dpsample.verification import recomputation
 # event, which follows from most of them.
 RISK_TOLERANCE = 1e-6
 RISKS = ("risk_bound", "printed_risk_bound", "risk_forecast")
-# Beginning of the kinds of statistics.
-STATISTICS = "stats/"
 # These inputs must be equal to the last bit. They are powers of two, or follow from
 # stated numbers by products and roots.
 EXACT = ("grid", "score_grid", "score_stddev", "curvature_grid", "scores_grid")
@@ -204,7 +202,7 @@ def _rebuild(c: EventCertificate) -> EventCertificate:
     """Return the certificate of the mechanism that is built from the stated inputs."""
     if _base_kind(c) in NOISE_MAKERS:
         return _build_noise(c).certificate
-    if c.kind.startswith(STATISTICS):
+    if c.kind.startswith("stats/"):
         return _certify_statistic(c)
     if c.facts is None:
         check.fail("certificate.facts", f"those of {c.kind!r}", "None")
@@ -258,7 +256,8 @@ def _certify_statistic(c: EventCertificate) -> EventCertificate:
     """Return the certificate of a statistic, whose inputs must be equal to these."""
     mechanism = _build(_described(c), field="mechanism")
     inputs: dict[str, Any] = dict(c.inputs)
-    check.integer(1, **{"inputs.num_records": inputs.get("num_records")})
+    num_records: dict[str, Any] = {"inputs.num_records": inputs.get("num_records")}
+    check.integer(1, **num_records)
     made: EventCertificate = mechanism.certificate(inputs["num_records"], c.budget)
     # Sensitivity and scale are powers of two, whole numbers and one quotient, which all
     # machines compute alike. So there is no tolerance.

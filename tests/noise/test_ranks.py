@@ -60,16 +60,16 @@ def test_intervals_are_the_grid_and_their_weights_suffice(y, q, rate, first, las
             assert table.excess(m) == x >= 0
             k = min(math.floor(x), MAX_LEVEL)
             # Whole numbers that are at least 2^96 e^-x, and only as large as e^-k.
-            assert part.weight == ranks._WEIGHTS[k]
+            assert part.weight == ranks.weights()[k]
     assert sorted(points) == list(range(first, last + 1))
 
 
 def test_weights_are_above_the_powers_of_e_and_next_to_them():
     with mpmath.workdps(80):
-        for k, weight in enumerate(ranks._WEIGHTS):
+        for k, weight in enumerate(ranks.weights()):
             power = 2**WEIGHT_BITS * mpmath.exp(-k)
             assert power <= weight < power + 1
-    assert ranks._WEIGHTS[MAX_LEVEL] == 1 and ranks._WEIGHTS[0] == 2**WEIGHT_BITS
+    assert ranks.weights()[MAX_LEVEL] == 1 and ranks.weights()[0] == 2**WEIGHT_BITS
 
 
 # Decisions.
@@ -99,7 +99,7 @@ class Scripted:
 @pytest.mark.parametrize("num_words", [1, 2, 3])
 def test_acceptance_compares_as_many_words_as_it_takes(x, num_words):
     """Uniform numbers that agree with the probability in all words but the last."""
-    weight = ranks._WEIGHTS[min(math.floor(x), MAX_LEVEL)]
+    weight = ranks.weights()[min(math.floor(x), MAX_LEVEL)]
     with mpmath.workdps(200):
         chance = 2**WEIGHT_BITS * mpmath.exp(-_mpf(Fraction(x))) / weight
         digits = int(mpmath.floor(mpmath.ldexp(chance, 64 * num_words)))

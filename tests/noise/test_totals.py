@@ -145,7 +145,8 @@ def test_grids_hold_their_bounds_and_steps_are_exact(lower, upper):
 
 
 def test_sums_of_more_records_than_a_part_are_exact(monkeypatch):
-    monkeypatch.setattr(totals, "PART", 7)
+    parts = [slice(start, start + 7) for start in range(0, 100, 7)]
+    monkeypatch.setattr(totals, "_parts", lambda length: parts)
     values = np.random.default_rng(1).normal(size=100)
     groups = np.random.default_rng(2).integers(-1, 3, 100)
     made = GridGroupMeans(lower=-9.0, upper=9.0, num_groups=3)
