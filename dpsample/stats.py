@@ -7,7 +7,6 @@ bounds is moved to them, and a missing one counts as 0 and is moved likewise.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -76,10 +75,10 @@ def count(
 
 
 def histogram(
-    values: Any,
+    values: object,
     budget: Budget,
     *,
-    levels: Sequence[Any] | None = None,
+    levels: Sequence[object] | None = None,
     edges: ArrayLike | None = None,
     ledger: AnyLedger = None,
     seed: int | None = None,
@@ -185,11 +184,11 @@ def quantile(
 
 def group_means(
     values: ArrayLike,
-    groups: Any,
+    groups: object,
     bounds: tuple[float, float],
     budget: Budget,
     *,
-    levels: Sequence[Any],
+    levels: Sequence[object],
     ledger: AnyLedger = None,
     seed: int | None = None,
 ) -> Statistic:
@@ -221,7 +220,7 @@ def group_means(
 
 def _release(
     mechanism: totals.TotalsMechanism,
-    exact: Any,
+    exact: totals.Exact,
     num_records: int,
     spending: Spending,
     names: Sequence[str] = (),

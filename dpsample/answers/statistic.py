@@ -73,7 +73,7 @@ class Statistic:
             object.__setattr__(self, "digest", self.computed_digest())
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Number | dict[str, Number]:
         """The private number, or a dictionary of them by name."""
         values = mechanism_of(self.certificate).values(self.totals, self._num_records)
         return dict(zip(self.names, values, strict=True)) if self.names else values[0]
@@ -161,7 +161,7 @@ class Statistic:
             If `verify` raises, because the statistic may be from somebody else's file.
         """
         self.verify()
-        named = [(name, float(value)) for name, value in self._named_values()]
+        named = [(name, float(number)) for name, number in self.named_values()]
         return document(self.certificate, answer=named, saved=self.to_json())
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -213,15 +213,16 @@ class Statistic:
                 check.fail(name, "written as `save` writes it", got)
         return statistic
 
-    def _named_values(self) -> list[tuple[str, Number]]:
+    def named_values(self) -> list[tuple[str, Number]]:
+        """Return the private numbers by name. The name of a single one is its kind."""
         value = self.value
-        if not self.names:
-            return [(self.certificate.kind.partition("/")[2], value)]
-        return [*value.items()]
+        if isinstance(value, dict):
+            return [*value.items()]
+        return [(self.certificate.kind.partition("/")[2], value)]
 
     def _repr_html_(self) -> str:
         """Return values and the short form of the certificate, for notebooks."""
-        named = [(name, float(value)) for name, value in self._named_values()]
+        named = [(name, float(number)) for name, number in self.named_values()]
         return summary(self.certificate, answer=named)
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -13,12 +13,12 @@ from dpsample.cli import screen
 from dpsample.cli.release import BudgetOptions, ledger_words, open_ledger
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.privacy import LedgerFile
+from dpsample.privacy import Budget, LedgerFile
 from dpsample.privacy.certificates.ledger_file import remove_if_unused
 from dpsample.tables import entries
 from dpsample.tables.entries import ABSENT, MISSING_REMEDY, Column
 from dpsample.tables.read import contents, schema_of, to_frame
-from dpsample.tables.schema import Schema, level_key
+from dpsample.tables.schema import Levels, Schema, level_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,15 +84,21 @@ def _check_options(options: StatOptions) -> None:
 
 def _print_values(options: StatOptions, statistic: Statistic) -> None:
     """Print the private numbers by name."""
-    value = statistic.value
-    named = value if statistic.names else {options.statistic: value}
-    rows = [[name, f"{number:.10g}"] for name, number in named.items()]
+    rows = [[name, f"{number:.10g}"] for name, number in statistic.named_values()]
     head = ["name", options.column]
     if statistic.counts is not None:
         head.append("count")
         counts = map(str, statistic.counts.values())
         rows = [[*row, count] for row, count in zip(rows, counts, strict=True)]
     screen.print_table("Private statistic", head, rows)
+
+
+class _Spending(TypedDict):
+    """Arguments that all statistics have."""
+
+    budget: Budget
+    ledger: LedgerFile | None
+    seed: int | None
 
 
 class _Source:
@@ -143,7 +149,7 @@ class _Source:
             )
         return ends
 
-    def levels(self, name: str) -> tuple[Any, ...]:
+    def levels(self, name: str) -> Levels:
         """Return the public levels of a column."""
         levels = self.schema.categorical.get(name)
         if levels is None:
@@ -156,7 +162,7 @@ class _Source:
             )
         return levels
 
-    def labels(self, name: str) -> list[Any]:
+    def labels(self, name: str) -> list[object]:
         """Return the level of each record, None where it has no declared one."""
         levels, column = self.levels(name), self._column(name)
         codes = entries.codes(column, levels, self.schema.file)
@@ -167,10 +173,10 @@ class _Source:
             column.reject(codes == ABSENT, "complete", MISSING_REMEDY)
         return [levels[code] if code >= 0 else None for code in codes]
 
-    def spend(self, ledger: LedgerFile | None) -> dict[str, Any]:
+    def spend(self, ledger: LedgerFile | None) -> _Spending:
         """Return the arguments that all statistics have."""
         options = self.options
-        return {"budget": options.budget, "ledger": ledger, "seed": options.seed}
+        return _Spending(budget=options.budget, ledger=ledger, seed=options.seed)
 
 
 def _count(source: _Source, ledger: LedgerFile | None) -> Statistic:

@@ -55,7 +55,7 @@ def weights() -> list[int]:
     return [math.ceil(2**WEIGHT_BITS / e_below**k) for k in range(MAX_LEVEL + 1)]
 
 
-class Interval(NamedTuple):
+class RankInterval(NamedTuple):
     """Grid points from ``first`` up to but without ``end``, of one level."""
 
     first: int
@@ -130,7 +130,7 @@ class Ranks:
         return self._start(below + 1), self._start(above)
 
     @cached_property
-    def intervals(self) -> list[Interval]:
+    def intervals(self) -> list[RankInterval]:
         """Points of each level, as one or two intervals that are not empty.
 
         Together they are the whole grid.
@@ -139,13 +139,13 @@ class Ranks:
         below, above = self._ends_of_level(0)
         for k in range(MAX_LEVEL):
             next_below, next_above = self._ends_of_level(k + 1)
-            parts.append(Interval(next_below, below, weights()[k]))
-            parts.append(Interval(above, next_above, weights()[k]))
+            parts.append(RankInterval(next_below, below, weights()[k]))
+            parts.append(RankInterval(above, next_above, weights()[k]))
             below, above = next_below, next_above
             if below == self.first and above > self.last:
                 break
-        parts.append(Interval(self.first, below, weights()[MAX_LEVEL]))
-        parts.append(Interval(above, self.last + 1, weights()[MAX_LEVEL]))
+        parts.append(RankInterval(self.first, below, weights()[MAX_LEVEL]))
+        parts.append(RankInterval(above, self.last + 1, weights()[MAX_LEVEL]))
         return [part for part in parts if part.first < part.end]
 
     def draw(self, rng: np.random.Generator) -> int:

@@ -58,9 +58,10 @@ from dpsample.privacy.curves.additive import round_up
 
 Totals = tuple[int, ...]
 Numbers = NDArray[np.int64]
+Exact = Sequence[int] | Numbers
 
 
-class Block(NamedTuple):
+class TotalsBlock(NamedTuple):
     """Totals with noise of one scale.
 
     Attributes
@@ -96,7 +97,7 @@ class TotalsMechanism:
 
     kind: ClassVar[str]
 
-    def blocks(self, relation: str) -> tuple[Block, ...]:
+    def blocks(self, relation: str) -> tuple[TotalsBlock, ...]:
         """Return the blocks of totals under a neighboring relation."""
         raise NotImplementedError
 
@@ -135,14 +136,14 @@ class TotalsMechanism:
         )
 
     def release(
-        self, rng: np.random.Generator, totals: Sequence[int], budget: Budget
+        self, rng: np.random.Generator, totals: Exact, budget: Budget
     ) -> Totals:
         """Return the totals plus noise."""
         noisy, position = [], 0
         for block in self.blocks(budget.relation):
             scale = Fraction(block.scale(budget))
             for total in totals[position : position + block.length]:
-                noisy.append(total + discrete_laplace_integer(rng, scale))
+                noisy.append(int(total) + discrete_laplace_integer(rng, scale))
             position += block.length
         return tuple(noisy)
 
@@ -169,10 +170,10 @@ class RecordCount(TotalsMechanism):
 
     kind = "stats/count"
 
-    def blocks(self, relation: str) -> tuple[Block, ...]:
+    def blocks(self, relation: str) -> tuple[TotalsBlock, ...]:
         """Return one total, of sensitivity 1."""
         del relation
-        return (Block("", 1, 1, 1.0),)
+        return (TotalsBlock("", 1, 1, 1.0),)
 
     def values(self, totals: Totals, num_records: int) -> tuple[int, ...]:
         """Return the noisy count."""
@@ -197,9 +198,9 @@ class CellCounts(TotalsMechanism):
         """Check the number."""
         check.integer(1, maximum=check.MAX_LENGTH, num_cells=self.num_cells)
 
-    def blocks(self, relation: str) -> tuple[Block, ...]:
+    def blocks(self, relation: str) -> tuple[TotalsBlock, ...]:
         """Return all counts: a replaced record leaves one cell and enters another."""
-        return (Block("", self.num_cells, _changed_cells(relation), 1.0),)
+        return (TotalsBlock("", self.num_cells, _changed_cells(relation), 1.0),)
 
     def values(self, totals: Totals, num_records: int) -> tuple[int, ...]:
         """Return the noisy counts."""
@@ -284,13 +285,13 @@ class GridSum(GridMechanism):
         """Return the exact sum in steps."""
         return _sum(self.offsets(values)) + self.center * len(values)
 
-    def blocks(self, relation: str) -> tuple[Block, ...]:
+    def blocks(self, relation: str) -> tuple[TotalsBlock, ...]:
         """Return the sum."""
         first, last = self.ends
         change = max(abs(first), abs(last))
         if relation == "replace_one":
             change = last - first
-        return (Block("", 1, change, 1.0),)
+        return (TotalsBlock("", 1, change, 1.0),)
 
     def values(self, totals: Totals, num_records: int) -> tuple[float, ...]:
         """Return the sum in units of the numbers."""
@@ -315,11 +316,11 @@ class GridMean(GridMechanism):
         """Return the exact sum in steps from the middle."""
         return _sum(self.offsets(values))
 
-    def blocks(self, relation: str) -> tuple[Block, ...]:
+    def blocks(self, relation: str) -> tuple[TotalsBlock, ...]:
         """Return the sum about the middle."""
         first, last = self.ends
         change = last - first if relation == "replace_one" else self.reach
-        return (Block("", 1, change, 1.0),)
+        return (TotalsBlock("", 1, change, 1.0),)
 
     def values(self, totals: Totals, num_records: int) -> tuple[float, ...]:
         """Return the mean in units of the numbers."""
@@ -355,18 +356,18 @@ class GridGroupMeans(GridMechanism):
         is_known, offsets = groups >= 0, self.offsets(values)
         sums = [0] * self.num_groups
         for part in _parts(len(values)):
-            partial, chosen = np.zeros(self.num_groups, np.int64), is_known[part]
-            np.add.at(partial, groups[part][chosen], offsets[part][chosen])
+            partial, mask = np.zeros(self.num_groups, np.int64), is_known[part]
+            np.add.at(partial, groups[part][mask], offsets[part][mask])
             sums = [a + b for a, b in zip(sums, partial.tolist(), strict=True)]
         counts = np.bincount(groups[is_known], minlength=self.num_groups)
         return [*sums, *counts.tolist()]
 
-    def blocks(self, relation: str) -> tuple[Block, ...]:
+    def blocks(self, relation: str) -> tuple[TotalsBlock, ...]:
         """Return the sums and the counts, each with half of epsilon."""
         changes = _changed_cells(relation)
         return (
-            Block("sum_", self.num_groups, changes * self.reach, 0.5),
-            Block("count_", self.num_groups, changes, 0.5),
+            TotalsBlock("sum_", self.num_groups, changes * self.reach, 0.5),
+            TotalsBlock("count_", self.num_groups, changes, 0.5),
         )
 
     def values(self, totals: Totals, num_records: int) -> tuple[float, ...]:
@@ -405,7 +406,7 @@ class RankQuantile(GridMechanism):
         check.open_interval(0.0, 1.0, level=self.level)
         object.__setattr__(self, "level", float(self.level))
 
-    def blocks(self, relation: str) -> tuple[Block, ...]:
+    def blocks(self, relation: str) -> tuple[TotalsBlock, ...]:
         """Return nothing: the only total is a grid point, without additive noise."""
         del relation
         return ()
@@ -443,7 +444,7 @@ class RankQuantile(GridMechanism):
         return np.ceil(self.clip(values)).astype(np.int64)
 
     def release(
-        self, rng: np.random.Generator, totals: Sequence[int] | Numbers, budget: Budget
+        self, rng: np.random.Generator, totals: Exact, budget: Budget
     ) -> Totals:
         """Draw a grid point by the positions of the records, one for each."""
         first, last = self.points
@@ -484,8 +485,8 @@ def split_bounds(bounds: object) -> dict[str, float]:
 
 def check_bound(name: str, value: float) -> None:
     """Raise unless a bound is a number of at most 1e280 in size."""
-    values: dict[str, Any] = {name: value}
-    check.at_least(-MAX_SCALE, **values)
+    bound: dict[str, Any] = {name: value}
+    check.at_least(-MAX_SCALE, **bound)
     if value > MAX_SCALE:
         check.fail(name, f"<= {MAX_SCALE:g}", value)
 
@@ -502,6 +503,6 @@ def _sum(numbers: Numbers) -> int:
 
 def _parts(length: int) -> Iterator[slice]:
     """Yield parts of so few numbers that sums of their steps have 64 bits."""
-    num_records = 1 << 20  # of less than 2^42 steps each
+    num_records = 1 << 20  # each has less than 2^42 steps
     for start in range(0, length, num_records):
         yield slice(start, start + num_records)

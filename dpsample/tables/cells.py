@@ -1,11 +1,11 @@
 """Cells of a column: the public level or interval of each record, for counts."""
 
 import itertools
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -15,7 +15,7 @@ from dpsample.tables.schema import Schema, level_text
 Cells = NDArray[np.int64]
 
 
-def numbers_of(name: str, values: ArrayLike) -> Array:
+def numbers_of(name: str, values: object) -> Array:
     """Return the numbers of a column, one for each record, NaN for missing ones."""
     numbers = check.entries(name, values, finite=False, saturated=True)
     if numbers.ndim != 1 or len(numbers) == 0:
@@ -23,7 +23,7 @@ def numbers_of(name: str, values: ArrayLike) -> Array:
     return numbers
 
 
-def flags_of(name: str, values: ArrayLike) -> NDArray[np.bool_]:
+def flags_of(name: str, values: object) -> NDArray[np.bool_]:
     """Return the booleans of a column, one for each record."""
     try:
         flags = np.asarray(values)
@@ -35,7 +35,9 @@ def flags_of(name: str, values: ArrayLike) -> NDArray[np.bool_]:
     return flags
 
 
-def cells_of_levels(name: str, values: Any, levels: Any) -> tuple[list[str], Cells]:
+def cells_of_levels(
+    name: str, values: object, levels: object
+) -> tuple[list[str], Cells]:
     """Return the names of public levels, and the level of each record, or below 0.
 
     Each entry has the meaning that it would have alone, as in a table.
@@ -46,19 +48,20 @@ def cells_of_levels(name: str, values: Any, levels: Any) -> tuple[list[str], Cel
     >>> names, (cells >= 0).tolist(), int(cells[0])
     (['a', 'b'], [True, False, False], 1)
     """
-    declared = Schema(categorical={"levels": levels})
-    is_array = isinstance(values, np.ndarray)
-    is_column = getattr(values, "ndim", 1) == 1 and hasattr(values, "__len__")
+    given: Any = levels  # the schema checks them
+    declared = Schema(categorical={"levels": given})
     is_other = isinstance(values, str | bytes | Mapping | Set)
-    if not is_column or is_other or len(values) == 0:
+    has_axis = getattr(values, "ndim", 1) == 1 and isinstance(values, Collection)
+    column: Any = [] if is_other or not has_axis else values
+    if len(column) == 0:
         check.fail(name, "of shape (n,), n >= 1", check.describe(values))
-    column = Column(name, values.tolist() if is_array else [*values])
+    listed = column.tolist() if isinstance(column, np.ndarray) else [*column]
     in_order = declared.categorical["levels"]
-    cells = codes(column, in_order, declared.file)
+    cells = codes(Column(name, listed), in_order, declared.file)
     return [level_text(level) for level in in_order], cells
 
 
-def cells_of_edges(name: str, values: ArrayLike, edges: Any) -> tuple[list[str], Cells]:
+def cells_of_edges(name: str, values: object, edges: object) -> tuple[list[str], Cells]:
     """Return the names of intervals, and the interval of each record, or -1.
 
     Intervals are [e_0, e_1), [e_1, e_2), ..., and the last one has its end.
