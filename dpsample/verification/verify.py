@@ -250,7 +250,7 @@ def _certify_tuning(c: EventCertificate, facts: PublicFacts) -> EventCertificate
 
 def _certify_statistic(c: EventCertificate) -> EventCertificate:
     """Return the certificate of a statistic, whose inputs must be equal to these."""
-    mechanism = _build(_described(c), field="mechanism")
+    mechanism = _build(_mechanism_spec(c), field="mechanism")
     inputs: dict[str, Any] = dict(c.inputs)
     num_records: dict[str, Any] = {"inputs.num_records": inputs.get("num_records")}
     check.integer(1, **num_records)
