@@ -66,7 +66,7 @@ def test_statistics_are_saved_and_verified_by_both_checkers(kind, folder, capsys
         "quantile": 74.0,
         "group-means": {"north": 48.5, "south": 49.5, "unknown": 50.5},
     }
-    assert value == pytest.approx(expected[kind], abs=100.0 if kind == "sum" else 2.5)
+    assert value == pytest.approx(expected[kind], abs=700.0 if kind == "sum" else 8.0)
     for checker in ("standard", "ball"):
         assert cli.main(["verify", str(file), "--checker", checker]) == 0
         assert "May be released" in capsys.readouterr().out

@@ -44,10 +44,10 @@ def test_with_little_noise_statistics_are_those_of_the_records():
     assert made["count"].value == 3
     assert made["levels"].value == {"a": 2, "b": 2}
     assert made["edges"].value == {"[0.0, 3.0)": 2, "[3.0, 9.0]": 3}
-    assert made["sum"].value == pytest.approx(19.0, abs=0.3)
-    assert made["mean"].value == pytest.approx(3.8, abs=0.1)
-    assert 2.9 <= made["quantile"].value < 4.0
-    assert made["group_means"].value == pytest.approx({"a": 2.0, "b": 3.0}, abs=0.3)
+    assert made["sum"].value == pytest.approx(19.0, abs=1.0)
+    assert made["mean"].value == pytest.approx(3.8, abs=0.25)
+    assert 2.0 <= made["quantile"].value < 4.0
+    assert made["group_means"].value == pytest.approx({"a": 2.0, "b": 3.0}, abs=0.9)
     assert made["group_means"].counts == {"a": 2, "b": 2}
     assert made["mean"].counts is None
 
@@ -55,7 +55,7 @@ def test_with_little_noise_statistics_are_those_of_the_records():
 def test_hostile_numbers_are_moved_into_the_bounds():
     inside = [3.0, 0.0, 10.0, 0.0, 10.0, 10.0, 0.0, 0.0, 2.5]
     made = stats.sum(HOSTILE, BOUNDS, LARGE)
-    assert made.value == pytest.approx(math.fsum(inside), abs=0.5)
+    assert made.value == pytest.approx(math.fsum(inside), abs=1.0)
     assert stats.mean(HOSTILE, BOUNDS, LARGE).value == pytest.approx(
         np.mean(inside), abs=0.1
     )
