@@ -84,7 +84,7 @@ def weighted_distance(params: RegularizerParams, theta: Array) -> float:
     for j in range(len(theta)):
         size = abs(theta[j] - params.center[j])
         if not size < np.inf:
-            return size  # infinity, or NaN for failure
+            return float(size)  # infinity, or NaN for failure
         largest = max(largest, size)
     if largest == 0.0:
         return 0.0
@@ -95,7 +95,7 @@ def weighted_distance(params: RegularizerParams, theta: Array) -> float:
             total += params.weights[j] * share * share
         else:
             total += params.weights[j] * share**params.exponent
-    return largest * total ** (1.0 / params.exponent)
+    return float(largest * total ** (1.0 / params.exponent))
 
 
 @kernel(counts_references=False)
@@ -568,7 +568,8 @@ class SquaredNorm(_Squared):
     def _largest(self, domain: Domain, params: RegularizerParams) -> float:
         """Return a bound of the weighted norm, by the largest weight."""
         largest = float(params.weights.max(initial=1.0))
-        return super()._largest(domain, params) * largest ** (1.0 / params.exponent)
+        factor = float(largest ** (1.0 / params.exponent))
+        return factor * super()._largest(domain, params)
 
     def curvature_l2(self, dim: int) -> tuple[float, float]:
         """Return bounds of the Hessian, with the extreme weights if it is constant."""
