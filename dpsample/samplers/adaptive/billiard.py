@@ -294,9 +294,8 @@ def new_plan(
     # leap multiplies the point by 1 - step^2 / 2, which is 0 for a step of 1.4. Between
     # flat facets a leap is mostly flight, and its step may be longer.
     longest_step = length * (1.3 if is_flat else 0.95)
-    rotation_exit = None
-    if rotates or pivot is not None:
-        rotation_exit = exits.rotation_exit(exit_function)
+    is_rotated = rotates or pivot is not None
+    rotation_exit = exits.rotation_exit(exit_function) if is_rotated else None
     hull_origin, hull_normals = domain.hull_normals(target.dim)
     return BilliardPlan(
         step=float(step),
