@@ -171,7 +171,7 @@ BY_DOOR = {
     "noise.AdditiveMechanism.release.value": Kind(lambda v: not _is_query(v)),
     **{
         f"audits.neighbors.{name}.direction": choice("axis", "corner", "difference")
-        for name in ("at_kink", "duplicated", "opposite", "zeroed")
+        for name in ("at_kink", "copies", "opposite", "zero_out")
     },
     **{
         f"papers.clipping_instance.{name}.neighbor": FLAG
@@ -216,6 +216,8 @@ BY_DOOR = {
     "Problem.from_table.data": instance(tables.Dataset),
     "replicate.data": optional(CALLABLE),
     "tables.Schema.missing": DICT,
+    "tables.Schema.reference": DICT,
+    "tables.Encoding.contrasts": words("a column of levels"),
     "tables.Schema.file": instance(dict, tables.TextFormat),
     "tables.TextFormat.encoding": TEXT,
     "experiments.Study.replicates": ANY_COUNT,
