@@ -279,6 +279,9 @@ BY_DOOR = {
     "regularizers.PowerNorm.weights": optional(
         array(None, holds=lambda entries: (entries >= 0.0).all())
     ),
+    "regularizers.SquaredNorm.weights": optional(
+        array(None, holds=lambda entries: (entries >= 1.0).all())
+    ),
     "regularizers.PowerNorm.p": number(lambda x: 1.0 <= x < np.inf),
 }
 BY_DOOR |= {
