@@ -30,7 +30,7 @@ def answer(mean):
         f"Honest noise, no tuning, a9a with n = 10 000: at epsilon = 1 {plain}; at"
         f" epsilon = 5 LNC-GM has {excess('LNC-GM', 5.0):.4f}, Clipped GD"
         f" {excess('Clipped GD', 5.0):.4f}. LNC-GM with its published noise"
-        " and the steps cut to 300 a phase spends less than it says (asked for"
+        " and truncated phases spends less than it says (asked for"
         f" {claim('LNC-GM', 'a9a'):.1f} it spends 1) and stays at"
         f" {excess('LNC-GM', 5.0, setting='printed'):.3f}, where the answer 0 has"
         " 0.277. The noise of PNCA-SGD with its hidden constant 1 that proves 1 says"

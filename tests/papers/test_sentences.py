@@ -1,4 +1,4 @@
-"""No sentence of the project judges a paper without naming its entry of the registry."""
+"""No sentence judges a paper without naming its entry of the registry."""
 
 import ast
 import io
