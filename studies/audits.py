@@ -69,10 +69,10 @@ study = Study(
     answer=(
         "No limit is above the proved epsilon. In every replicate draws alone show more"
         " than the published constants claim (docs/causes.md) for the exponential"
-        " mechanism in d = 50 (epsilon = 1, 2, 4) and for hinge losses (4), for the"
-        " proximal methods with T above the constant of their proposition (2; the"
-        " clipped one and medians at 1, too) and for accelerated SGD with the hidden"
-        " constant 1, outside of its range (2)."
+        " mechanism in d = 50 (epsilon = 1, 2, 4) and for hinge losses (4). They do so"
+        " for the proximal methods with T above the constant of their proposition (2;"
+        " the clipped one and medians at 1, too), and for accelerated SGD with the"
+        " hidden constant 1, outside of its range (2)."
     ),
     grid=grid(
         drawn=tuple(DRAWN),
