@@ -106,7 +106,8 @@ def test_what_has_no_pure_proof_refuses_a_pure_budget_in_words(name):  # A5
 @pytest.mark.parametrize("calibration", ["exact", "paper"])
 def test_no_optimizer_divides_by_a_delta_of_zero(kind, calibration):  # A5
     made = [GD, optimizers.DPSGD(sampling_rate=0.1, num_steps=2, step_size=0.1)]
-    made += [optimizers.ObjectivePerturbation(), optimizers.AdaSSP()]
+    made += [optimizers.ObjectivePerturbation(tilt="gaussian"), optimizers.AdaSSP()]
+    made += [optimizers.ApproximateObjectivePerturbation()]
     for optimizer in made:
         method = getattr(optimizer, kind, optimizer.recipe)
         given = (calibration,) if method == optimizer.recipe else ()

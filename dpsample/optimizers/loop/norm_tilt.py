@@ -9,9 +9,9 @@ holds as well: the mean of the largest <b, w> is d s W/E|z|, z standard normal, 
 
 **Accuracy.** The excess risk of a tilt is far below its bound on most records: where
 the risk has curvature h the tilt moves the minimizer by b/(n (h + m)). No direction has
-more curvature than l = m + beta. So the output noise is a tenth of what the tilt causes
-in a direction of curvature l, or more if doubles are not as accurate. It adds at most
-a hundredth to the mean square of every coordinate of the exact minimizer.
+more curvature than l = m + beta. So the output noise is a twentieth of what the tilt
+causes in a direction of curvature l, or more if doubles are not as accurate. It adds a
+quarter of a percent to the mean square that the tilt causes.
 """
 
 import math
@@ -46,7 +46,7 @@ SHARE = 0.99
 # Part of the output's epsilon for tilts that are shortened.
 CUT_SHARE = 2.0**-30
 # Output noise over the tilt's effect, in a direction of the largest curvature.
-OUTPUT_SIZE = 0.1
+OUTPUT_SIZE = 0.05
 # This exceeds the rounding errors by which the parts of epsilon may exceed their sum.
 ROOM = 1e-12
 
@@ -85,15 +85,15 @@ def plan_norm_tilt(
     return tilt, ridge, gap
 
 
-def _gap(
-    scales: TiltScales, m: float, scale: float, output_epsilon: float
-) -> float:
+def _gap(scales: TiltScales, m: float, scale: float, output_epsilon: float) -> float:
     """Return the gap that the module describes, not below `resolved_gap`.
 
     Laplace noise of scale q = 2 sqrt(d) tau/epsilon has the deviation sqrt(2) q.
     """
     top = m + scales.smoothness
     effect = scale * math.sqrt(scales.dim + 1.0) / (scales.num_records * top)
+    # In a small domain the tilt moves no coordinate further than this, on average.
+    effect = min(effect, scales.radius / math.sqrt(scales.dim))
     per_error = 2.0 * math.sqrt(2.0 * scales.dim) / output_epsilon
     error = OUTPUT_SIZE * effect / per_error
     return max(0.5 * m * error**2, resolved_gap(scales, m))

@@ -179,7 +179,7 @@ def fill_norm_tilt(rng, scale, longest, out):
     """Fill ``out`` with a vector of density proportional to exp(-|v| / scale).
 
     The direction is that of a normal vector, and the length, a Gamma(d) variable times
-    the scale, is the sum of d exponentials. A longer vector is shortened to ``longest``.
+    the scale, is the sum of d exponentials. A longer one is shortened to ``longest``.
     """
     length = 0.0
     for _ in range(len(out)):

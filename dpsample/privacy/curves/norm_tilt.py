@@ -37,20 +37,20 @@ only. Beyond the margins of W, phi is continued linearly, which changes no minim
 there. QED
 
 **Computed minimizers.** Let x(b) be the point that is computed. It is in W, where |x -
-c| <= M, or outside by a rounding error. It is within tau of theta(b), in l2, for all |b|
-<= B. Nothing is known of it for longer tilts, which have probability f. Released is x(b)
-+ h, where h has independent Laplace coordinates of scale q. With kappa = 2 sqrt(d) M/q
-it is private with
+c| <= M, or outside by a rounding error. It is within tau of theta(b), in l2, for all
+|b| <= B. Nothing is known of it for longer tilts, which have probability f. Released is
+x(b) + h, where h has independent Laplace coordinates of scale q. With kappa = 2 sqrt(d)
+M/q it is private with
 
     epsilon + 2 sqrt(d) tau/q + 2 log(1 + f e^kappa).
 
 *Proof.* Let N_x be the distribution of x + h. The l1 norm is at most sqrt(d) times the
 l2 norm, so N_x <= e^r N_z for |x - z| <= tau, r = sqrt(d) tau/q, and N_x <= e^kappa N_z
-for all points of W. Let Q be the mean of N_x(b) over b and I the mean of N_theta(b). For
-long tilts N_x(b) <= e^kappa N_theta(b') for every b', hence <= e^kappa I. So Q <= e^r I
-+ f e^kappa I <= e^r (1 + f e^kappa) I, and likewise I <= e^r (1 + f e^kappa) Q. I is
-epsilon-private, because it is theta(b) plus noise of its own. Neighbors need the first
-inequality on one data set and the second on the other. QED
+for all points of W. Let Q be the mean of N_x(b) over b and I the mean of N_theta(b).
+For long tilts N_x(b) <= e^kappa N_theta(b') for every b', hence <= e^kappa I. So Q <=
+e^r I + f e^kappa I <= e^r (1 + f e^kappa) I, and likewise I <= e^r (1 + f e^kappa) Q. I
+is epsilon-private, because it is theta(b) plus noise of its own. Neighbors need the
+first inequality on one data set and the second on the other. QED
 
 A tilt may therefore be shortened to the length B, so that rounding errors, which grow
 with it, have a bound. What is not private is the minimizer of a shortened tilt itself,
