@@ -109,12 +109,8 @@ STEPS = {
     "clipped/full": (["clip", "lipschitz"], "noise_stddev"),
     "proximal/clip/full": (["record_bound"], "stddev"),
 }
-# Kinds of objective perturbation with delta = 0, and the names of their inputs.
+# Kinds of objective perturbation with delta = 0.
 PURE_TILTS = ("objective/pure", "objective/pure/rounded")
-PURE_INPUTS = set(
-    "lipschitz smoothness radius ridge gap tilt_scale max_tilt output_scale "
-    "log_determinant output_epsilon".split()
-)
 # Maximum number of objects and lists inside one another in a mechanism.
 MAX_DEPTH = 12
 # Certificates of former formats hold a mechanism as a call, as Python's repr writes it,
@@ -1482,10 +1478,14 @@ def _radius(facts: Json) -> Ball | None:
 def _prove_pure_tilt(c: Json, parameters: Json, inputs: Json) -> Lines:
     """Prove that the random linear term and the output noise have the event.
 
-    The theorem and its letters are those of `dpsample.privacy.curves.norm_tilt`.
+    `dpsample.privacy.curves.norm_tilt` has the theorem and its letters.
     """
     facts, names = c["facts"], set(inputs) - {"risk_bound"}
-    _require(names == PURE_INPUTS, f"the inputs are not {sorted(PURE_INPUTS)}")
+    listed = set(
+        "lipschitz smoothness radius ridge gap tilt_scale max_tilt output_scale "
+        "log_determinant output_epsilon".split()
+    )
+    _require(names == listed, f"the inputs are not {sorted(listed)}")
     may_be_zero = ("smoothness", "log_determinant", "radius")
     stated = {
         name: _float(inputs[name], name, zero=name in may_be_zero)
@@ -1547,7 +1547,7 @@ def _tilt_length(inputs: Json, facts: Json, kind: str) -> tuple[float | None, fl
 
 
 def _check_radius(stated: float, facts: Json) -> None:
-    """Check that the stated radius is that of the domain, if it has a table here."""
+    """Check the stated radius against the domain, if it has a table here."""
     if _radius(facts) is None:
         name = facts["domain"]["name"]
         _require(name == "polytope", "an unbounded domain has a radius")

@@ -46,9 +46,6 @@ RISKS = ("risk_bound", "printed_risk_bound", "risk_forecast")
 # stated numbers by products and roots.
 EXACT = ("grid", "score_grid", "score_stddev", "curvature_grid", "scores_grid")
 
-# Kinds of objective perturbation with a tilt that needs no delta.
-PURE_TILT = "objective/pure"
-
 Maker = Callable[..., noise.mechanism.AdditiveMechanism]
 # Makers of mechanisms, and their parameters. The inputs of a certificate list these,
 # with "rows" and "columns" for ``shape``, and "K" for ``domain``.
@@ -149,7 +146,7 @@ def _recompute_all(certificate: Certificate | EventCertificate) -> VerificationR
     lines = _compare_event(certificate, rebuilt)
     if _base_kind(certificate) in NOISE_MAKERS:
         lines.append(_check_noise_scale(certificate))
-    if certificate.kind.startswith(PURE_TILT):
+    if certificate.kind.startswith("objective/pure"):
         lines.append(_check_pure_tilt(certificate))
     return dataclasses.replace(report, checks=(*report.checks, *lines))
 

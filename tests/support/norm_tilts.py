@@ -14,11 +14,14 @@ import numpy as np
 
 from dpsample.losses import Loss
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
-# Panels around the nearest point of a ray, in units of s.
-_EDGES = np.concatenate(
-    [[0.0], np.geomspace(1e-5, 0.5, 12), [1.0, 2, 4, 8, 16, 32, 64]]
-)
+
+class Rule:
+    """Gauss-Legendre rule, and panels around the nearest point of a ray, over s."""
+
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    edges = np.concatenate(
+        [[0.0], np.geomspace(1e-5, 0.5, 12), [1.0, 2, 4, 8, 16, 32, 64]]
+    )
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Records:
         tilt, total = self.tilt(x), 0.0
         for low, high in zip(angles[:-1, 0], angles[1:, 0], strict=True):
             half = 0.5 * (high - low)
-            for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+            for node, weight in zip(Rule.nodes, Rule.weights, strict=True):
                 angle = low + half * (node + 1.0)
                 away = -np.array([math.cos(angle), math.sin(angle)])
                 total += abs(half) * weight * _ray(tilt, away, self.scale, 0.0, 1.0)
@@ -102,14 +105,14 @@ def _ray(
     """
     nearest = -float(tilt @ direction)
     height = max(float(tilt @ tilt) - nearest**2, 0.0)
-    edges = nearest + s * np.concatenate([-_EDGES[::-1], _EDGES[1:]])
+    edges = nearest + s * np.concatenate([-Rule.edges[::-1], Rule.edges[1:]])
     edges = np.concatenate([[0.0], edges[edges > 0.0]])
     if len(edges) == 1:  # the ray leaves the nearest point far behind
-        edges = s * _EDGES
+        edges = s * Rule.edges
     elif nearest <= 0.0:
-        edges = np.concatenate([[0.0], s * _EDGES[1:]])
+        edges = np.concatenate([[0.0], s * Rule.edges[1:]])
     half = 0.5 * np.diff(edges)[:, None]
-    t = edges[:-1, None] + half * (_NODES + 1.0)
+    t = edges[:-1, None] + half * (Rule.nodes + 1.0)
     distance = np.sqrt((t - nearest) ** 2 + height)
     values = np.exp(-distance / s) * (level + bend * t)
-    return float((half * _WEIGHTS * values).sum())
+    return float((half * Rule.weights * values).sum())

@@ -36,7 +36,6 @@ from dpsample.privacy.curves.objective_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts
 
 Solver = Literal["accelerated", "svrg"]
-TiltLaw = Literal["gaussian", "norm"]
 SHARE = 0.99  # part of epsilon and delta for the tilt, the rest is for the output
 
 
@@ -138,7 +137,7 @@ class ObjectivePerturbation(Optimizer):
 
     ridge: float | None = None
     risk: Risk = "population"
-    tilt: TiltLaw | None = None
+    tilt: Literal["gaussian", "norm"] | None = None
     name: ClassVar[str] = "objective_perturbation"
     can_be_pure: ClassVar[bool] = True
 
@@ -172,8 +171,8 @@ class ObjectivePerturbation(Optimizer):
         if budget is not None and budget.is_pure:
             is_norm = self.tilt != "gaussian"
         if calibration == "paper" or not is_norm:
-            given = "a published tilt" if calibration == "paper" else "a Gaussian tilt"
-            check_not_pure(budget, given)
+            noise = "a published" if calibration == "paper" else "a Gaussian"
+            check_not_pure(budget, f"{noise} tilt")
         elif budget is not None:
             return norm_tilt_recipe(facts, scales, budget, self.ridge)
         if calibration == "paper" and budget is not None:

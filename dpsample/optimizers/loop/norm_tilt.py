@@ -41,23 +41,17 @@ from dpsample.privacy.curves.norm_tilt import (
 from dpsample.privacy.curves.objective_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts
 
-# Part of epsilon for the tilt. The rest is for the noise of the output.
-SHARE = 0.99
-# Part of the output's epsilon for tilts that are shortened.
-CUT_SHARE = 2.0**-30
-# Output noise over the tilt's effect, in a direction of the largest curvature.
-OUTPUT_SIZE = 0.05
-# This exceeds the rounding errors by which the parts of epsilon may exceed their sum.
-ROOM = 1e-12
-
 
 def plan_norm_tilt(
     scales: TiltScales, budget: Budget, ridge: float | None
 ) -> tuple[NormTilt, float, float]:
     """Return the tilt within the budget's epsilon, its ridge lambda and its gap."""
-    total = budget.epsilon * (1.0 - ROOM)
-    tilt_epsilon, output_epsilon = SHARE * total, (1.0 - SHARE) * total
-    cut_epsilon = CUT_SHARE * output_epsilon
+    # The rounding errors of the sum of all parts are far below 1e-12 of it.
+    total = budget.epsilon * (1.0 - 1e-12)
+    # One percent is for the noise of the output, and a part 2^-30 of it for tilts that
+    # are shortened.
+    tilt_epsilon, output_epsilon = 0.99 * total, 0.01 * total
+    cut_epsilon = 2.0**-30 * output_epsilon
     output_epsilon -= cut_epsilon
 
     def scale_of(ridge: float) -> float:
@@ -70,7 +64,7 @@ def plan_norm_tilt(
     scale, m = scale_of(ridge), scales.convexity(ridge)
     gap = _gap(scales, m, scale, output_epsilon)
     error = minimizer_error(strong_convexity=m, gap=gap)
-    output_scale = 2.0 * math.sqrt(scales.dim) * error / output_epsilon * (1.0 + ROOM)
+    output_scale = 2.0 * math.sqrt(scales.dim) * error / output_epsilon * (1.0 + 1e-12)
     kappa = log_range(scales.dim, scales.radius, output_scale)
     length = scale * max_tilt_length(scales.dim, kappa, cut_epsilon)
     tilt = NormTilt(
@@ -95,7 +89,7 @@ def _gap(scales: TiltScales, m: float, scale: float, output_epsilon: float) -> f
     # In a small domain the tilt moves no coordinate further than this, on average.
     effect = min(effect, scales.radius / math.sqrt(scales.dim))
     per_error = 2.0 * math.sqrt(2.0 * scales.dim) / output_epsilon
-    error = OUTPUT_SIZE * effect / per_error
+    error = 0.05 * effect / per_error
     return max(0.5 * m * error**2, resolved_gap(scales, m))
 
 

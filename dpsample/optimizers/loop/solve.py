@@ -178,7 +178,7 @@ def fill_tilt(rng, stddev, out):
 def fill_norm_tilt(rng, scale, longest, out):
     """Fill ``out`` with a vector of density proportional to exp(-|v| / scale).
 
-    The direction is that of a normal vector, and the length, a Gamma(d) variable times
+    Its direction comes from a normal vector, and its length, a Gamma(d) variable times
     the scale, is the sum of d exponentials. A longer one is shortened to ``longest``.
     """
     length = 0.0

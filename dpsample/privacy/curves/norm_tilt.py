@@ -67,11 +67,6 @@ from dataclasses import dataclass
 from dpsample.core import check
 from dpsample.privacy.curves.objective_perturbation import ROUNDING, PerturbedObjective
 
-# Computed points may be outside of the domain by this part of its radius.
-_OUTSIDE = 1e-9
-# The tangent of the logarithm at this number bounds it in `max_tilt_length`.
-_TANGENT = 8.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class NormTilt:
@@ -135,8 +130,9 @@ class NormTilt:
         check.at_least(0.0, radius=self.radius)
         check.positive(scale=self.scale, output_scale=self.output_scale)
         check.non_negative(error=self.error)
-        least = self.dim * self.scale if math.isfinite(self.radius) else 0.0
-        check.at_least(least, max_length=self.max_length)
+        is_bounded = math.isfinite(self.radius)
+        min_length = self.dim * self.scale if is_bounded else 0.0
+        check.at_least(min_length, max_length=self.max_length)
 
     @property
     def tilt_epsilon(self) -> float:
@@ -220,7 +216,8 @@ def norm_tilt_scale(objective: PerturbedObjective, epsilon: float) -> float:
 
 def log_range(dim: int, radius: float, output_scale: float) -> float:
     """Return kappa, the largest log-likelihood ratio of noise about two points of W."""
-    diameter = 2.0 * math.sqrt(dim) * radius * (1.0 + _OUTSIDE)
+    # Computed points may be outside of W by far less than this part of its radius.
+    diameter = 2.0 * math.sqrt(dim) * radius * (1.0 + 1e-9)
     return diameter / output_scale * (1.0 + ROUNDING)
 
 
@@ -250,4 +247,4 @@ def max_tilt_length(dim: int, kappa: float, epsilon: float) -> float:
     142.3
     """
     target = kappa * (1.0 + 1e-12) + max(math.log(2.0) - math.log(epsilon), 0.0) + 1.0
-    return (target + dim * math.log(_TANGENT)) / (1.0 - 1.0 / _TANGENT)
+    return (target + dim * math.log(8.0)) / (1.0 - 1.0 / 8.0)
