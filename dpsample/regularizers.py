@@ -311,7 +311,8 @@ def optimal_exponent(dim: int) -> float:
     log_dim = math.log(dim)
     if log_dim <= 2.0:
         return 2.0
-    # The smaller root of q^2 - 2 L q + 2 L without cancellation.
+    # The smaller root of q^2 - 2 L q + 2 L, as the constant term over the larger one,
+    # which adds two numbers of one sign.
     return 2.0 * log_dim / (log_dim + math.sqrt(log_dim * (log_dim - 2.0)))
 
 
@@ -320,6 +321,7 @@ def scale_and_exponent(p: float, dim: int, variant: str) -> tuple[float, float]:
     # ||v||_p <= ||v||_2, so half of the squared l2 norm is 1-strongly convex in l_p.
     if p >= 2.0:
         return 1.0, 2.0
+    # Half of the squared l_p norm is (p - 1)-strongly convex in l_p.
     if p > 1.0:
         return 1.0 / (p - 1.0), p
     if variant == "optimized":
@@ -391,6 +393,7 @@ class _Squared(Regularizer):
 
     def curvature_l2(self, dim: int) -> tuple[float, float]:
         """Return ``scale (q - 1)`` and, only for q = 2, a finite upper bound."""
+        # With one coordinate every norm is |x|.
         scale, exponent = self._constants(dim)
         if self._num_values(dim) == 1 or exponent == 2.0:
             return scale, scale
@@ -640,6 +643,8 @@ class UserRegularizer:
     @lazy_property
     def gradient_pointer(self) -> Pointer:
         """C function of the gradient."""
+        # Source of the compiled function. A gradient of the user fills the array
+        # `result`, or returns one.
         lines = ["result = np.full(len(theta), np.nan)", "gradient()"]
         if not self.gradient.arguments:
             lines = ["result = gradient()"]
@@ -655,9 +660,10 @@ class UserRegularizer:
         return [*digests, self.value.data.digest()]
 
 
-# Numbers of points and pairs at which a user's functions are tried, and the largest
-# relative difference of a gradient from differences.
+# Number of pairs of points at which a user's functions are tried.
 NUM_TRIED = 50
+# Largest relative difference of a gradient from differences of the value, whose own
+# error is far smaller for smooth functions.
 GRADIENT_TOLERANCE = 1e-4
 
 
@@ -739,6 +745,7 @@ class CustomRegularizer(Regularizer):
         if not (np.ndim(result) == 0 and isinstance(result, int | float | np.number)):
             got = check.describe(result)
             check.fail("value", "a function that returns a real number", got)
+        # A gradient with the argument `out` fills it, and otherwise returns an array.
         out = np.full(dim, np.nan)
         arguments = [out] if functions.gradient.arguments else []
         slope = functions.gradient.call_python(middle, *arguments)
@@ -754,6 +761,7 @@ class CustomRegularizer(Regularizer):
             if not math.isfinite(value):
                 got = f"{value} at {check.describe(point.tolist())}"
                 check.fail("value", "finite inside the domain", got)
+        # A few points show a wrong formula. More would take time at every construction.
         for point in points[:5]:
             self._compare_gradient(domain, point, axes, rng)
         for first, second in zip(points[::2], points[1::2], strict=True):
@@ -772,10 +780,11 @@ class CustomRegularizer(Regularizer):
         above, below = (self.value(point + sign * step * direction) for sign in (1, -1))
         slope = float(self.gradient(point) @ direction)
         difference = (above - below) / (2.0 * step)
-        # At a kink the slope is between the one-sided ones.
+        # Where the function is not differentiable, the slope along the direction is
+        # between the one-sided ones, which differ by the spread.
         middle = self.value(point)
         spread = abs(above - 2.0 * middle + below) / step
-        noise = 1e-15 * (abs(above) + abs(below)) / step
+        noise = 1e-15 * (abs(above) + abs(below)) / step  # rounding errors
         size = (
             GRADIENT_TOLERANCE * (abs(difference) + abs(slope)) + spread + 8.0 * noise
         )
@@ -786,6 +795,8 @@ class CustomRegularizer(Regularizer):
 
     def _compare_midpoint(self, first: Array, second: Array) -> None:
         """Raise if a midpoint refutes the declared strong convexity."""
+        # With constant m a midpoint is lower than the mean of the ends by at least m/8
+        # of the squared distance.
         ends = self.value(first) + self.value(second)
         fall = 0.5 * ends - self.value(0.5 * (first + second))
         length = float(vector_norm(first - second, self.p))
@@ -807,6 +818,8 @@ def _random_point(
     """Return a point on a random chord through the middle."""
     direction = axes @ rng.standard_normal(axes.shape[1])
     low, high = domain.chord(middle, direction)
+    # Chords of unbounded domains are cut off, and points stay off the boundary, where a
+    # gradient may be infinite.
     low, high = max(low, -3.0), min(high, 3.0)
     return np.asarray(middle + rng.uniform(0.99 * low, 0.99 * high) * direction)
 

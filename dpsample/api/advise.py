@@ -8,6 +8,11 @@ n t M/sqrt(d) with the number of records n, the Gaussian-DP parameter t of the b
 the radius M of the domain and the dimension d. If it is large, the records are much
 clearer than the noise. ``studies/which_method.py`` has 80 settings in which the rule
 was developed and validated.
+
+The names of the methods are "tail" and "average" for `NoisyGD` that averages its last
+or all iterates, "scaled" for `NoisyGD` that estimates the length of its steps,
+"objective" for `ObjectivePerturbation`, "normal_equations" for `AdaSSP`, and "release"
+for a draw by `dpsample.release`.
 """
 
 from __future__ import annotations
@@ -204,9 +209,13 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
         others = (CappedLogistic(CAP), CalibratedLogistic())
         kinds += [replace(facts, loss=other) for other in others]
     rows = [r for kind in kinds for r in _candidates(kind, budget, method, clarity)]
+    # The sort is stable, so the chosen method comes first and the others keep their
+    # order.
     rows.sort(key=lambda row: (row.method, row.loss) != (method, loss))
     choice = rows[0].choice
     bound = rows[0].risk_bound
+    # By convexity an error of the gradient, of length noise sqrt(d), costs at most that
+    # times the radius.
     if math.isinf(bound) and method != "normal_equations":
         bound = rows[0].noise * math.sqrt(facts.dim) * scales.radius
     warn_if_useless(facts, budget, bound)
@@ -355,6 +364,8 @@ def _kink_tail(facts: PublicFacts, scales: DescentScales, budget: Budget) -> Noi
     if not facts.loss.is_classification:
         width = 0.05 * (facts.response_bound or 1.0)
     longest = 2.0 * width / scales.lipschitz**2
+    # Step size times number of steps. Descent of this length is about as biased as a
+    # ridge of its inverse.
     total = 1.0 / public_ridge(scales._replace(smoothness=0.0), budget)
     # At least 1000 steps are taken, and at most 4000, which limits the running time.
     count = math.ceil(min(max(total / longest, 1000), 4000))

@@ -16,6 +16,7 @@ from dpsample.tables import entries
 
 AnyCertificate = Certificate | EventCertificate
 AnyAnswer = Release | Fit | AnyCertificate
+# Values of the key "format" of a file, which decide how it is read.
 ANSWERS = (Release.FORMAT, Fit.FORMAT)
 CERTIFICATES: dict[str, type[AnyCertificate]] = {
     name: kind
@@ -25,7 +26,11 @@ CERTIFICATES: dict[str, type[AnyCertificate]] = {
 
 
 def run(file: Path, checker: str = "standard") -> int:
-    """Print warnings, checks and state. Return 0 if everything agrees, otherwise 1."""
+    """Print warnings, checks and state. Return 0 if everything agrees, otherwise 1.
+
+    The checker "standard" recomputes the certificate as it was computed. "ball" does so
+    in ball arithmetic, where every number has a proved error bound.
+    """
 
     def report(answer: AnyAnswer) -> str:
         verification = verify_answer(answer, checker)
@@ -75,9 +80,11 @@ def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
         return report(read(written, kind, str(file)))
     # A file may hold anything, so every error on its content means "not verified".
     except Exception as error:
+        # Ctrl-C may appear as another error, which says nothing about the file.
         if screen.is_interrupt(error):
             raise
         name = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        # The message may have line breaks, but scripts read one line.
         screen.console().print(" ".join(f"NOT verified: {name}{error}".split()))
         return None
 
@@ -94,6 +101,7 @@ def certificate_of(answer: AnyAnswer) -> AnyCertificate:
 def format_of(written: bytes, file: Path) -> str:
     """Return the format of the content of a file, which must be a known one."""
     try:
+        # Editors may write a byte order mark, which this codec skips.
         content = json.loads(written.decode("utf-8-sig"))
     except (ValueError, RecursionError):  # brackets without end
         content = None
@@ -122,7 +130,7 @@ def verify_answer(answer: AnyAnswer, checker: Any = "standard") -> VerificationR
 
 def describe_state(certificate: AnyCertificate, report: VerificationReport) -> str:
     """Say whether the answer may be published, as far as this report shows it."""
-    # The ball checker does not look at everything, so it alone gives no verdict.
+    # The ball checker leaves some statements unchecked, so it alone gives no verdict.
     if certificate.releasable and report.unchecked:
         return "No verdict on publication: verify without --checker ball for the rest."
     if certificate.releasable and report.warnings:

@@ -50,7 +50,7 @@ class Presolved(NamedTuple):
     system: System
     spread: CSR  # (d, n), at most one entry in each row
     shift: Array  # (d,)
-    kept: Ints  # (n,): the x that is z
+    kept_columns: Ints  # (n,): index of the coordinate of x that is z
 
 
 class Reduction(NamedTuple):
@@ -115,16 +115,16 @@ def presolve(system: System, error: float) -> Presolved:
 
     dim = system.dim
     spread = sparse.csr_array(sparse.eye_array(dim, format="csr"))
-    shift, kept = np.zeros(dim), np.arange(dim)
+    shift, kept_columns = np.zeros(dim), np.arange(dim)
     while True:
         system = _drop_empty_rows(system, error)
         step = _find_substitutions(system, error)
         if step is None:
-            return Presolved(system, spread, shift, kept)
+            return Presolved(system, spread, shift, kept_columns)
         factors, offsets, keep, lower, upper = step
         shift = shift + spread @ offsets
         spread = sparse.csr_array(spread @ factors)
-        kept = kept[keep]
+        kept_columns = kept_columns[keep]
         system = System(
             equal=sparse.csr_array(system.equal @ factors),
             level=system.level - system.equal @ offsets,
@@ -392,8 +392,8 @@ def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
         ),
         100.0 * MAX_ZERO_RANGE,
     )
-    kept, inner = second.kept, second.system
-    low, high = low[kept], high[kept]
+    kept_columns, inner = second.kept_columns, second.system
+    low, high = low[kept_columns], high[kept_columns]
     width = high - low
     finite = np.isfinite(width)
     gap = 1e-6 * np.where(finite, width, 0.0) + MAX_ZERO_RANGE
@@ -401,7 +401,7 @@ def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
         system=inner,
         spread=sparse.csr_array(solved.spread @ second.spread),
         shift=solved.shift + solved.spread @ second.shift,
-        point=ranges.mean[kept],
+        point=ranges.mean[kept_columns],
         widths=np.where(finite, width, SIZE),
         may_reach=np.array([low <= inner.lower + gap, high >= inner.upper - gap]),
         ranges=(low, high),

@@ -154,7 +154,7 @@ class DiscreteLaplace(Noise):
 
     def _integers(self, rng: np.random.Generator, count: int) -> list[int]:
         """Draw a list of integers."""
-        scale = Fraction(self.scale)
+        scale = Fraction(self.scale)  # a double is a fraction, without rounding
         return [discrete_laplace_integer(rng, scale) for _ in range(count)]
 
     def _as_independent(self, dim: int) -> Noise:
@@ -166,6 +166,8 @@ class DiscreteLaplace(Noise):
         return 1.0
 
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
+        # Queries are cut off before the noise is added, which moves no two of them
+        # apart. So the sensitivity holds.
         whole = np.clip(np.floor(np.nan_to_num(values, nan=0.0)), -REACH, REACH)
         noise = self._integers(rng, len(whole))
         # The sums are cut off, and not the noise, whose end would reveal the query.
@@ -312,7 +314,9 @@ def add_symmetric_gaussian(
 
     Off-diagonal entries are grid points over sqrt(2).
     """
-    # Independent noise of one size goes on the upper triangle as a vector.
+    # Independent noise of one size goes on the upper triangle as a vector. An entry off
+    # the diagonal is twice in the Frobenius norm, so it is scaled by sqrt(2) before and
+    # by its inverse after.
     i, j = np.triu_indices(len(matrix))
     scale = np.where(i == j, 1.0, math.sqrt(2.0))
     entries = matrix[i, j] * scale

@@ -10,7 +10,6 @@ from dpsample.privacy.budget import Relation
 from dpsample.privacy.curves.gaussian import paper_gdp
 
 # Published ratio of k and mu, and pairs of epsilon and delta at which it is evaluated.
-FORMULA = "k/mu = (n epsilon / G)^2 / (2 log(1/(2 delta)))"
 REPLACED = ((1.0, 1e-3), (1.0, 1e-5), (1.0, 1e-8), (0.1, 1e-8), (4.0, 1e-5))
 ZEROED = ((1.0, 1e-5), (4.0, 1e-5), (8.0, 1e-5), (16.0, 1e-5))
 
@@ -30,7 +29,7 @@ def cases() -> Iterator[Case]:
             yield Case(
                 paper="gopi",
                 place=theorems,
-                formula=FORMULA,
+                formula="k/mu = (n epsilon / G)^2 / (2 log(1/(2 delta)))",
                 setting="any n and d, linear losses",
                 accounting=f"exact Gaussian curve, difference {difference}",
                 relation=relation,

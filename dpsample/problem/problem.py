@@ -6,11 +6,11 @@ about them. Dense or sparse rows are copied once, checked, and scaled down to th
 bounds if the user allows it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,8 @@ from dpsample.problem.records import Data
 from dpsample.problem.sources import FileTable, is_large, open_parquet
 from dpsample.problem.storage import Features, RecordRules, RecordStorage, Response
 from dpsample.tables import Dataset, Encoding
+
+Plan = TypeVar("Plan")
 
 
 class Problem:
@@ -113,6 +115,8 @@ class Problem:
     ) -> None:
         check.instance(bool, intercept=intercept, clip_rows=clip_rows)
         check.instance((Encoding, type(None)), encoding=encoding)
+        # Records are read only after the facts are checked, so that errors about facts
+        # do not depend on them.
         rows, names, response, offset = as_records(features, response, offset)
         num_records, width = rows.shape
         if num_records == 0 or width == 0:
@@ -142,7 +146,7 @@ class Problem:
                 names = None
         self.encoding = encoding
         self.feature_names = self._complete_names(names, self.dim - intercept)
-        # Last plan of a top-level function for this problem, with its arguments.
+        # Arguments and result of the last `_reuse_plan`.
         self.plan: tuple[Any, Any] | None = None
 
     def _store(
@@ -217,6 +221,22 @@ class Problem:
             feature_names=data.feature_names if data.encoding is None else None,
             encoding=data.encoding,
         )
+
+    def _reuse_plan(
+        self, key: tuple[object, ...], make_plan: Callable[[Self], Plan]
+    ) -> Plan:
+        """Return the last plan of a top-level function, or a new one for another key.
+
+        ``make_plan`` is called with a copy of the problem, which has no plan. If plan
+        and problem referred to each other, the records would stay in memory after their
+        last use.
+        """
+        last_plan = self.plan  # read once, because another thread may replace it
+        if last_plan is not None and last_plan[0] == key:
+            return cast(Plan, last_plan[1])
+        plan = make_plan(copy(self))
+        self.plan = key, plan
+        return plan
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the plan, as another process makes its own."""
@@ -463,6 +483,7 @@ def store_records(
 
 def risks_of(part: Data, loss: Loss, points: Array, num_records: int) -> tuple[Array]:
     """Return the contribution of a part to the empirical risks at points."""
+    # A pass reads the records for a block of points, so that it returns in time.
     risks, work = np.empty(len(points)), records.make_work(part)
     value = loss.value_pointer
     size = part.dense.size + part.values.size + part.num_records

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check
 from dpsample.core import columns as column_names
 from dpsample.core.arrays import Array, Bools
-from dpsample.core.renamed import renamed
+from dpsample.core.renamed import accept_former_names
 from dpsample.core.sparse import Rows
 from dpsample.core.spec import Json
 from dpsample.numerics import norms
@@ -58,7 +58,7 @@ NORM_TOLERANCE = 1e-12
 Table = Mapping[str, Column]
 
 
-@renamed(units="feature_scales")
+@accept_former_names(units="feature_scales")
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
     """Everything public that turns a raw table into rows and a response.
@@ -366,6 +366,7 @@ class Encoding:
             return lower + (margins + 1.0) / 2.0 * (upper - lower)
         lower, upper = log_scale(lower), log_scale(upper)
         values = lower + (margins + 1.0) / 2.0 * (upper - lower)
+        # The inverse of sign(x) log(1 + |x|).
         return np.sign(values) * np.expm1(np.abs(values))
 
     def feature_scales(self) -> tuple[Array, Array]:
@@ -454,6 +455,7 @@ class Encoding:
                 self._fill_indicators(table[name], block, num_clipped, clip=clip)
             else:
                 self._fill_scaled(table[name], block, num_clipped, clip=clip)
+        # Products with 1 are left out, as they would read all rows again.
         rows /= self.divisor
         if self.scale != 1.0:
             rows *= self.scale
@@ -471,6 +473,7 @@ class Encoding:
         """
         unit, is_missing = self._scale_to_unit(column, num_clipped, clip=clip)
         block[:, 0] = 2.0 * unit - 1.0 if self.symmetric else unit
+        # A missing value contributes its indicator alone, so a column adds at most 1.
         if block.shape[1] == 2:
             block[is_missing, 0] = 0.0
             block[is_missing, 1] = 1.0

@@ -89,6 +89,7 @@ def toml_key(name: str) -> str:
 
 def toml_text(text: str) -> str:
     """Return a text as a string of TOML."""
+    # JSON and TOML have the same escapes, but TOML does not allow the character DEL.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -172,6 +173,7 @@ def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...
     if any(isinstance(v, int) and abs(v) >= 2**53 for v in levels):
         remedy = "Quote every entry: doubles do not tell larger ones apart."
         check.fail(label, "of integers below 2**53", check.describe(value), remedy)
+    # Names of columns are compared as they are, and levels by their key.
     keys = [level_key(v) for v in levels] if kind != "strings" else levels
     for index, key in enumerate(keys):
         if key in keys[:index]:
@@ -243,6 +245,7 @@ class TextFormat:
         check.one_of(THOUSANDS, **{"file.thousands": self.thousands})
         if self.decimal == self.thousands:
             check.fail("file.thousands", "another mark than decimal", self.thousands)
+        # Some codecs of Python do not encode text, and fail with other errors.
         try:
             "x".encode(self.encoding)
             is_known = "\0" not in self.encoding
@@ -357,6 +360,7 @@ class Schema:
         label, kind = _label("missing", name), self.kind(name)
         if kind == "categorical":
             levels = self.categorical[name]
+            # The types must agree as well, because True == 1.
             key = level_key(value)
             if not any(key == level_key(v) and type(value) is type(v) for v in levels):
                 check.fail(label, "one of the column's levels", check.describe(value))

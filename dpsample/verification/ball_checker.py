@@ -41,8 +41,7 @@ Ball = Any  # an `arb` of python-flint
 Lines = list[tuple[str, str, str]]
 
 CERTIFICATES = Path(__file__).parents[1] / "privacy" / "certificates"
-# Bits of precision, doubled from the first to the second number.
-FIRST_BITS = 64
+# Largest number of bits of precision. It is doubled from 64 on until balls are apart.
 MAX_BITS = 1 << 14
 # Formats of certificates and answers. In former formats a mechanism is a text.
 DRAW = "dpsample certificate 3"
@@ -507,7 +506,7 @@ def _prove_at_most(
 
     ``sides`` computes both sides in the current precision.
     """
-    bits = FIRST_BITS
+    bits = 64
     while bits <= MAX_BITS:
         ctx.prec = bits
         left, right = sides()

@@ -37,10 +37,6 @@ from dpsample.samplers.proximal import constant_time, requirements
 from dpsample.targets.reduced import facts_obstacle
 from dpsample.verification import recomputation
 
-# Relative tolerance of bounds of the risk. A polytope's width, on which they depend, is
-# the mean of thousands of linear programs. Other inputs have the tolerance of the
-# event, which follows from most of them.
-RISK_TOLERANCE = 1e-6
 RISKS = ("risk_bound", "printed_risk_bound", "risk_forecast")
 # These inputs must be equal to the last bit. They are powers of two, or follow from
 # stated numbers by products and roots.
@@ -211,7 +207,7 @@ def _rebuild(c: EventCertificate) -> EventCertificate:
     if c.kind.startswith(TUNED):
         return _certify_tuning(c, c.facts)
     clipped = "RECORDS.CLIPPED" in c.assumptions
-    mechanism = _build(_described(c), field="mechanism")
+    mechanism = _build(_mechanism_spec(c), field="mechanism")
     if c.kind.startswith(INTERVALS):
         plan = sandwich.plan_intervals(mechanism, c.facts, c.budget, clip_rows=clipped)
         return plan.certificate
@@ -226,7 +222,7 @@ def _certify_tuning(c: EventCertificate, facts: PublicFacts) -> EventCertificate
 
     Its input base_gdp is the gdp of one trial, which fits and scores one candidate.
     """
-    spec = _described(c)
+    spec = _mechanism_spec(c)
     inputs: dict[str, Any] = dict(c.inputs)
     input_types = {"stop": str, "scored_records": int} | dict.fromkeys(
         ("mean_tries", "cap", "score_share", "base_gdp"), float
@@ -320,7 +316,7 @@ def _check_noise_scale(c: EventCertificate) -> Check:
     )
 
 
-def _described(c: EventCertificate) -> MechanismSpec:
+def _mechanism_spec(c: EventCertificate) -> MechanismSpec:
     """Return the spec of the mechanism, which must have one."""
     if not isinstance(c.mechanism, MechanismSpec):
         check.fail("certificate.mechanism", "with its parameters", c.mechanism)
@@ -383,7 +379,10 @@ def _compare_event(stated: EventCertificate, rebuilt: EventCertificate) -> list[
         is_risk_gap = name == "gap" and "tilt_stddev" in names
         input_tolerance = tolerance
         if is_risk_gap or name in RISKS:
-            input_tolerance = RISK_TOLERANCE
+            # A polytope's width, on which bounds of the risk depend, is the mean of
+            # thousands of linear programs. Other inputs have the tolerance of the
+            # event, which follows from most of them.
+            input_tolerance = 1e-6
         checks.append(
             _check_alike(f"inputs.{name}", value, rebuilt_inputs[name], input_tolerance)
         )

@@ -109,7 +109,7 @@ ARGUMENTS = {
     },
     **{
         f"audits.neighbors.{name}": {"facts": O.facts}
-        for name in ("at_kink", "duplicated", "opposite", "worst_case", "zeroed")
+        for name in ("at_kink", "copies", "opposite", "worst_case", "zero_out")
     },
     "audits.neighbors.shifts": {"dim": 2, "sensitivity": 1.0},
     "papers.clipping_instance.clipped_descent": {},

@@ -171,7 +171,7 @@ BY_DOOR = {
     "noise.AdditiveMechanism.release.value": Kind(lambda v: not _is_query(v)),
     **{
         f"audits.neighbors.{name}.direction": choice("axis", "corner", "difference")
-        for name in ("at_kink", "duplicated", "opposite", "zeroed")
+        for name in ("at_kink", "copies", "opposite", "zero_out")
     },
     **{
         f"papers.clipping_instance.{name}.neighbor": FLAG

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 from dpsample.core import check
-from dpsample.core.renamed import renamed
+from dpsample.core.renamed import accept_former_names
 from dpsample.losses import BUILT_IN, Loss
 from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.loop.last_iterate import check_smooth, last_iterate_recipe
@@ -129,7 +129,7 @@ class ProjectedDescent(NoisyDescent):
         return min(size, smooth, key=lambda eta: plan.bound(scales, eta))
 
 
-@renamed(wall_loss="boundary_loss")
+@accept_former_names(wall_loss="boundary_loss")
 @dataclass(frozen=True, kw_only=True)
 class NoisyGD(ProjectedDescent):
     r"""Noisy projected gradient descent on all records.

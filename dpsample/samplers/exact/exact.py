@@ -175,6 +175,7 @@ def energy(plan, noise, theta):
     """Return V at a draw, by the formula of `Quadratic`. No record is read."""
     total = plan.level
     for j in range(theta.shape[0]):
+        # A correlated draw is mean + L z, and there V = level + |z|^2 / 2.
         if plan.kind == KIND.correlated:
             total += 0.5 * noise[j] * noise[j]
         else:
