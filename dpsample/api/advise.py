@@ -22,8 +22,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import numpy as np
-
 from dpsample.core import check
 from dpsample.losses import (
     CalibratedLogistic,
@@ -34,6 +32,7 @@ from dpsample.losses import (
 )
 from dpsample.optimizers import AdaSSP, NoisyGD, ObjectivePerturbation
 from dpsample.optimizers.algorithms.ada_ssp import MOST_DIM
+from dpsample.optimizers.loop.decaying import fixed_size
 from dpsample.optimizers.loop.noisy_descent import (
     DescentScales,
     noise_ridge,
@@ -44,7 +43,7 @@ from dpsample.optimizers.loop.noisy_descent import (
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.privacy import Budget, calibrate
 from dpsample.privacy.curves.gaussian import gdp_from_budget
-from dpsample.privacy.usefulness import warn_if_useless
+from dpsample.privacy.usefulness import mean_loss_of_zero, warn_if_useless
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.problem.problem import Problem
 
@@ -61,8 +60,8 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     method : str
-        "tail", "scaled", "objective", "pure", "average", "normal_equations" or
-        "release".
+        "decaying", "fixed", "tail", "scaled", "objective", "pure", "average",
+        "normal_equations" or "release".
     choice : Optimizer or "release"
         Argument of `dpsample.minimize`, or the name of `dpsample.release`.
     loss : Loss
@@ -156,8 +155,9 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     and others get `dpsample.release`.
 
     The calibrated loss is `CalibratedLogistic`, which is half as sensitive to a record.
-    Build the problem with ``advice.loss``. Non-smooth losses get a tail of 1000 to 4000
-    steps, none longer than 2 w/L^2 for a public width w. Other domains get
+    Build the problem with ``advice.loss``. Non-smooth losses get `NoisyGD` with
+    ``output="decaying"``, whose steps follow its noisy gradients and decay to 0. The
+    row "fixed" of the table has fixed steps with a proved risk bound. Other domains get
     `dpsample.release`.
 
     Parameters
@@ -287,10 +287,8 @@ def default_radius(
     if math.isinf(unit) and not facts.loss.is_classification:
         remedy = "Declare the public bound of the responses."
         check.fail("facts", "of bounded responses", "response_bound = inf", remedy)
-    responses = np.linspace(-unit, unit, 2 if facts.loss.is_classification else 1001)
-    answer_zero = float(facts.loss.value(np.zeros_like(responses), responses).mean())
     # Noise may cost a third of the loss of the coefficients 0.
-    radius = 1.0 / 3.0 * answer_zero / bound
+    radius = 1.0 / 3.0 * mean_loss_of_zero(facts) / bound
     # One column can move the margin by at most 100 units of the response.
     return min(radius, 100.0 * unit * row_divisor)
 
@@ -324,7 +322,8 @@ def _rule(facts: PublicFacts, budget: Budget, clarity: float) -> tuple[str, Loss
     if not is_ball:
         return "release", loss, "The domain is no l2 ball: a draw fits any."
     if math.isinf(clarity):
-        return "tail", loss, "The loss has kinks: many short steps, then their mean."
+        why = "noisy gradients determine the size of steps that decay to 0."
+        return "decaying", loss, "The loss is not differentiable everywhere: " + why
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
     # A pure tilt adds (d + 1) (t/epsilon)^2 times the risk of a Gaussian one.
     gdp = gdp_from_budget(budget.epsilon, budget.delta)
@@ -391,6 +390,9 @@ def _methods(
     is_smooth = math.isfinite(scales.smoothness)
     methods: dict[str, Optimizer] = {}
     if not is_smooth and not budget.is_pure:
+        methods["decaying"] = NoisyGD(output="decaying")
+        size = fixed_size(facts, scales, budget)
+        methods["fixed"] = NoisyGD(output="decaying", step_size=size, risk="empirical")
         methods["tail"] = _kink_tail(facts, scales, budget)
     if is_smooth and not budget.is_pure:
         # The determinant of objective perturbation may use half of epsilon, so that at

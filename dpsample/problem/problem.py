@@ -418,6 +418,10 @@ class Problem:
         >>> problem.with_model(dps.losses.Hinge(), dps.domains.Ball(2.0))
         Problem(2 records, 1 coefficients, hinge loss, domain ball)
         """
+        return self._rebuild(loss=loss, domain=domain)
+
+    def _rebuild(self, *, positions: Any = slice(None), **changes: Any) -> Self:
+        """Return the problem of the same records with other options of the class."""
         if not self.storage.is_in_memory:
             remedy = "Build the problem with this loss and domain."
             check.fail("problem", "one of records in memory", self, remedy)
@@ -431,20 +435,23 @@ class Problem:
             parts = data.values, data.columns.astype(np.int64), data.starts
             shape = (self.num_records, self.dim)
             rows = sparse.csr_array(parts, shape=shape)[:, :width]
+        options: dict[str, Any] = {
+            "loss": facts.loss,
+            "domain": facts.domain,
+            "feature_names": None if self.encoding else self.feature_names[:width],
+            "encoding": self.encoding,
+        } | changes
         return type(self)(
-            rows,
+            rows[:, positions],
             data.response,
-            loss=loss,
-            domain=domain,
             row_bound=facts.row_bound,
             row_norm=facts.row_norm,
             response_bound=facts.response_bound,
             intercept=facts.intercept,
             clip_rows=self.clip_rows,
-            feature_names=None if self.encoding else self.feature_names[:width],
             offset=data.offset if data.offset.size else None,
             offset_bound=facts.offset_bound,
-            encoding=self.encoding,
+            **options,
         )
 
     def margins(self, theta: ArrayLike) -> Array:
@@ -458,6 +465,16 @@ class Problem:
             f"Problem({self.num_records} records, {self.dim} coefficients, "
             f"{self.loss.name} loss, domain {self.domain.name})"
         )
+
+
+def with_columns(
+    problem: Problem, positions: Sequence[int], encoding: Encoding
+) -> Problem:
+    """Return the problem of some columns of the same records, in memory.
+
+    ``encoding`` makes these columns of a table.
+    """
+    return problem._rebuild(positions=[*positions], encoding=encoding)
 
 
 @np.errstate(all="ignore")  # whether it would warn depends on the records

@@ -472,9 +472,7 @@ def _diagnostics(
     if isinstance(rows, np.ndarray) and encoding.schema is not None:
         is_used = np.any(rows != 0.0, axis=0)
         for name, positions in encoding._indicator_positions().items():
-            levels = encoding.schema.categorical[name]
-            pairs = zip(levels, positions, strict=True)
-            unused = [level for level, j in pairs if not is_used[j]]
+            unused = [level for level, j in positions.items() if not is_used[j]]
             if unused:
                 words = column_names.list_names(map(level_text, unused))
                 lines.append(

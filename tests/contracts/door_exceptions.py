@@ -216,6 +216,8 @@ BY_DOOR = {
     "Problem.from_table.data": instance(tables.Dataset),
     "replicate.data": optional(CALLABLE),
     "tables.Schema.missing": DICT,
+    "tables.Schema.reference": DICT,
+    "tables.Encoding.contrasts": words("a column of levels"),
     "tables.Schema.file": instance(dict, tables.TextFormat),
     "tables.TextFormat.encoding": TEXT,
     "experiments.Study.replicates": ANY_COUNT,
@@ -262,6 +264,9 @@ BY_DOOR = {
     "regularizers.Entropy.value.theta": POINT,
     "regularizers.PowerNorm.weights": optional(
         array(None, holds=lambda entries: (entries >= 0.0).all())
+    ),
+    "regularizers.SquaredNorm.weights": optional(
+        array(None, holds=lambda entries: (entries >= 1.0).all())
     ),
     "regularizers.PowerNorm.p": number(lambda x: 1.0 <= x < np.inf),
 }
