@@ -12,7 +12,9 @@ was developed and validated.
 The names of the methods are "tail" and "average" for `NoisyGD` that averages its last
 or all iterates, "scaled" for `NoisyGD` that estimates the length of its steps,
 "objective" for `ObjectivePerturbation`, "normal_equations" for `AdaSSP`, and "release"
-for a draw by `dpsample.release`.
+for a draw by `dpsample.release`. "pure" is `ObjectivePerturbation` with a random linear
+term that spends no delta, and "decaying" and "fixed" are `NoisyGD` with steps that
+decay to 0.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 r"""Objective perturbation: minimize a randomly tilted, regularized risk.
 
 The minimizer is :math:`\hat w = \arg\min_{w \in W} F(w) + \frac1n \langle G, w\rangle +
-\lambda |w - c|^2`, where W is the domain, c its center and :math:`G \sim N(0, \sigma^2
-I)`, or a tilt G of density proportional to :math:`e^{-|G|/s}`, which needs no delta.
-These are Algorithms 2 and 3 of Bassily, Feldman, Talwar and Thakurta (2019), and
-Algorithms 1 and 2 of Su, Zhao and Wang (2023). Codes such as gradient-E6 are entries of
-docs/errata.md.
+\lambda |w - c|^2`, where W is the domain and c its center. The random vector G, the
+*tilt*, is :math:`N(0, \sigma^2 I)`, or it has a density proportional to
+:math:`e^{-|G|/s}`, which needs no delta. These are Algorithms 2 and 3 of Bassily,
+Feldman, Talwar and Thakurta (2019), and Algorithms 1 and 2 of Su, Zhao and Wang (2023).
+Codes such as gradient-E6 are entries of docs/errata.md.
 """
 
 from dataclasses import dataclass, replace

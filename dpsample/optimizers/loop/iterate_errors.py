@@ -53,10 +53,10 @@ less, because l/m <= 2 c + 1.
 
 A tilt of density exp(-|G|/s) is a length times a direction z/|z|, z standard normal
 (`solve.fill_norm_tilt`). A sum of d exponentials is off by (d + 1) u, entries of z by
-u, |z| by (d/2 + 3) u, and products and quotients by 6 u: in total less than (2 d + 24)
-u times the largest length, because digits are cut off at 2^-97 of s and 2^-102, and |z|
->= 2^-41 except with probability below 2^-80 (d >= 2; for d = 1 the direction is a
-sign).
+u, |z| by (d/2 + 3) u, and products and quotients by 6 u. That is in total less than (2
+d + 24) u times the largest length. Digits are cut off at 2^-97 of s and 2^-102, which
+is far less. For that |z| >= 2^-41 if d >= 2, except with probability below 2^-80. For d
+= 1 the direction is a sign.
 
 `perturbations` has the rounding errors of noise, and `last_iterate` those of noisy
 steps. Without this file no certificate of output perturbation would include the

@@ -4,8 +4,8 @@ r"""Plan of pure objective perturbation: ridge, tilt, accuracy and output noise.
 and the length of s times a Gamma(d) variable, so :math:`E |b|^2 = d (d + 1) s^2`. Its
 coordinates have the root mean square :math:`s \sqrt{d + 1}`, which takes the place of
 sigma in the bounds of the risk in `tilted`. The bound sigma W/n, W the Gaussian width,
-holds as well: the mean of the largest <b, w> is d s W/E|z|, z standard normal, and E|z|
->= d/sqrt(d + 1), because log Gamma is convex.
+holds as well. The mean of the largest <b, w> is d s W/E|z|, z standard normal. Here
+E|z| >= d/sqrt(d + 1), because log Gamma is convex.
 
 **Accuracy.** The excess risk of a tilt is far below its bound on most records: where
 the risk has curvature h the tilt moves the minimizer by b/(n (h + m)). No direction has

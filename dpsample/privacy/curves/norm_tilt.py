@@ -19,9 +19,9 @@ Delta = 2 L if one record is replaced, and L if its loss is set to zero.
 *Proof.* First let W = R^d. The tilt whose minimizer is theta is b(theta) = -n F'(theta)
 - n m (theta - c). This map is Lipschitz, and so is its inverse, because -b is strongly
 monotone. Slopes phi' are differentiable but on a null set N of margins, and <a, theta>
-is in N for a null set of theta only, or for no theta if a = 0. So theta has the density
-exp(-|b(theta)|/s) |det B(theta)| up to a constant, where almost everywhere B is n m I
-plus the sum of phi'' a a'. Neighbors share a matrix A >= n m I of all other records.
+is in N for a null set of theta only. (A row a = 0 adds nothing.) So theta has the
+density exp(-|b(theta)|/s) |det B(theta)| up to a constant, where almost everywhere B is
+n m I plus the sum of phi'' a a'. Neighbors share a matrix A >= n m I of all other records.
 b(theta) moves by s a - s' a', of length <= Delta, so the first factor changes by at
 most e^{Delta/s}. The second is det(A) (1 + phi'' a' A^{-1} a), and the bracket is from
 1 to 1 + beta/(n m). It counts once, because the brackets of two neighbors are divided.
@@ -29,12 +29,12 @@ most e^{Delta/s}. The second is det(A) (1 + phi'' a' A^{-1} a), and the bracket 
 For any W, penalties (j/2) dist(theta, W)^2 replace the constraint. They are common to
 neighbors, convex and C^{1,1}, and only increase A. Minimizers converge to theta(b) for
 every b as j grows. For an open set U let U_t be its points at a distance > t from the
-complement, and P_j, Q_j the distributions on two neighbors. Then P(U_t) <= liminf
-P_j(U_t) <= e^epsilon limsup Q_j(closure of U_t) <= e^epsilon Q(U). With t -> 0 and the
-outer regularity of Q this holds for all sets: also for those on faces of W, which have
-a positive probability, and for a flat or unbounded W. The losses need L and beta on W
-only. Beyond the margins of W, phi is continued linearly, which changes no minimizer
-there. QED
+complement, and P_j, Q_j the distributions on two neighbors. The limits give P(U_t) <=
+liminf P_j(U_t) <= e^epsilon limsup Q_j(closure of U_t) <= e^epsilon Q(U). With t -> 0
+and the outer regularity of Q this holds for all sets. It covers faces of W, which have
+a positive probability, and flat and unbounded W. The losses need L and beta on W only.
+Beyond the margins of W, phi is continued linearly, which changes no minimizer there.
+QED
 
 **Computed minimizers.** Let x(b) be the point that is computed. It is in W, where |x -
 c| <= M, or outside by a rounding error. It is within tau of theta(b), in l2, for all
@@ -45,18 +45,18 @@ M/q it is private with
     epsilon + 2 sqrt(d) tau/q + 2 log(1 + f e^kappa).
 
 *Proof.* Let N_x be the distribution of x + h. The l1 norm is at most sqrt(d) times the
-l2 norm, so N_x <= e^r N_z for |x - z| <= tau, r = sqrt(d) tau/q, and N_x <= e^kappa N_z
-for all points of W. Let Q be the mean of N_x(b) over b and I the mean of N_theta(b).
-For long tilts N_x(b) <= e^kappa N_theta(b') for every b', hence <= e^kappa I. So Q <=
-e^r I + f e^kappa I <= e^r (1 + f e^kappa) I, and likewise I <= e^r (1 + f e^kappa) Q. I
-is epsilon-private, because it is theta(b) plus noise of its own. Neighbors need the
-first inequality on one data set and the second on the other. QED
+l2 norm. With r = sqrt(d) tau/q, N_x <= e^r N_z for |x - z| <= tau. For all points of W,
+N_x <= e^kappa N_z. Let Q be the mean of N_x(b) over b and I the mean of N_theta(b). For
+long tilts N_x(b) <= e^kappa N_theta(b') for every b', hence <= e^kappa I. So Q <= e^r I
++ f e^kappa I <= e^r (1 + f e^kappa) I, and likewise I <= e^r (1 + f e^kappa) Q. I is
+epsilon-private, because it is theta(b) plus noise of its own. Neighbors need the first
+inequality on one data set and the second on the other. QED
 
 A tilt may therefore be shortened to the length B, so that rounding errors, which grow
 with it, have a bound. What is not private is the minimizer of a shortened tilt itself,
-whose support moves with the records. The noise h has all of R^d as its support, and f
-is so small that e^kappa, the cost of any wrong point, does not matter. f <= (x/d)^d
-e^{d - x} for x = B/s >= d, by Chernoff's bound of the Gamma distribution.
+whose support moves with the records. The noise h has all of R^d as its support. A wrong
+point costs at most e^kappa, and f is far smaller than e^-kappa. By Chernoff's bound of
+the Gamma distribution, f <= (x/d)^d e^{d - x} for x = B/s >= d.
 """
 
 from __future__ import annotations
