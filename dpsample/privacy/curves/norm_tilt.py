@@ -21,10 +21,11 @@ Delta = 2 L if one record is replaced, and L if its loss is set to zero.
 monotone. Slopes phi' are differentiable but on a null set N of margins, and <a, theta>
 is in N for a null set of theta only. (A row a = 0 adds nothing.) So theta has the
 density exp(-|b(theta)|/s) |det B(theta)| up to a constant, where almost everywhere B is
-n m I plus the sum of phi'' a a'. Neighbors share a matrix A >= n m I of all other records.
-b(theta) moves by s a - s' a', of length <= Delta, so the first factor changes by at
-most e^{Delta/s}. The second is det(A) (1 + phi'' a' A^{-1} a), and the bracket is from
-1 to 1 + beta/(n m). It counts once, because the brackets of two neighbors are divided.
+n m I plus the sum of phi'' a a'. Neighbors share a matrix A >= n m I of all other
+records. b(theta) moves by s a - s' a', of length <= Delta, so the first factor changes
+by at most e^{Delta/s}. The second is det(A) (1 + phi'' a' A^{-1} a), and the bracket is
+from 1 to 1 + beta/(n m). It counts once, because the brackets of two neighbors are
+divided.
 
 For any W, penalties (j/2) dist(theta, W)^2 replace the constraint. They are common to
 neighbors, convex and C^{1,1}, and only increase A. Minimizers converge to theta(b) for
