@@ -511,7 +511,7 @@ def _exact_rise(
             response = float(part.response[record])
             total += loss._exact_value(margin + step, response)
             total -= loss._exact_value(margin, response)
-            # Records in decimals between two tests of Ctrl-C.
+            # Decimals are slow, and 64 records are short enough to notice Ctrl-C.
             if record % 64 == 0:
                 pauses.notify_listeners()
     return (total,)
