@@ -8,6 +8,7 @@ from typing import Any
 
 import dpsample as dps
 from dpsample.answers.answer import Fit, Release, parse_answer
+from dpsample.answers.statistic import Statistic, parse_statistic
 from dpsample.cli import screen
 from dpsample.cli.exit_codes import FAILED
 from dpsample.core import check, files
@@ -15,9 +16,9 @@ from dpsample.privacy import Certificate, EventCertificate, VerificationReport
 from dpsample.tables import entries
 
 AnyCertificate = Certificate | EventCertificate
-AnyAnswer = Release | Fit | AnyCertificate
+AnyAnswer = Release | Fit | Statistic | AnyCertificate
 # Values of the key "format" of a file, which decide how it is read.
-ANSWERS = (Release.FORMAT, Fit.FORMAT)
+ANSWERS = (Release.FORMAT, Fit.FORMAT, Statistic.FORMAT)
 CERTIFICATES: dict[str, type[AnyCertificate]] = {
     name: kind
     for kind in (Certificate, EventCertificate)
@@ -52,7 +53,7 @@ def show(file: Path, html: Path | None, *, overwrite: bool = False) -> int:
     def document(answer: AnyAnswer) -> str:
         # The page of an answer verifies it, which may take long, so it is not done
         # twice.
-        if html is None or not isinstance(answer, Release | Fit):
+        if html is None or not isinstance(answer, Release | Fit | Statistic):
             verify_answer(answer)
         return str(certificate_of(answer)) if html is None else answer.to_html()
 
@@ -91,6 +92,8 @@ def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
 
 def certificate_of(answer: AnyAnswer) -> AnyCertificate:
     """Return the certificate of an answer, or the given one."""
+    if isinstance(answer, Statistic):
+        return answer.certificate
     if isinstance(answer, Release | Fit):
         # Answers from files have a certificate.
         assert answer.certificate is not None
@@ -114,6 +117,8 @@ def format_of(written: bytes, file: Path) -> str:
 
 def read(written: bytes, kind: str, source: str) -> AnyAnswer:
     """Return the answer or certificate that a file holds, by its format."""
+    if kind == Statistic.FORMAT:
+        return parse_statistic(written, source)
     if kind in ANSWERS:
         return parse_answer(written, source)
     # It is parsed again, strictly: a repeated key or unusual digits could be read in
@@ -123,7 +128,7 @@ def read(written: bytes, kind: str, source: str) -> AnyAnswer:
 
 def verify_answer(answer: AnyAnswer, checker: Any = "standard") -> VerificationReport:
     """Return the report on an answer or certificate."""
-    if isinstance(answer, Release | Fit):
+    if isinstance(answer, Release | Fit | Statistic):
         return answer.verify(checker=checker)
     return dps.verify(answer, checker=checker)
 

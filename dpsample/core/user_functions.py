@@ -403,7 +403,7 @@ def compile_user_function(
         return _compile_source(source, space, signature)
     except Exception as error:  # Numba raises its own, and AssertionError and others
         reason = _reason(error)
-    # Raised here, so that no traceback of the compiler precedes the message.
+    # The error is raised here, so that no traceback of the compiler precedes it.
     remedy = (
         "It may use numbers, arrays, NumPy and functions under @numba.njit, and "
         "returns a number on every path."

@@ -200,14 +200,14 @@ def discrete_laplace_integer(rng: np.random.Generator, scale: Fraction) -> int:
     of coins of probability 1/e. 0 would come with both signs, so -0 is drawn again.
     """
     while True:
-        u = _integer_below(rng, scale.numerator)
+        u = integer_below(rng, scale.numerator)
         if not _exponential_coin(rng, u, scale.numerator):
             continue
         v = 0
         while _exponential_coin(rng, 1, 1):
             v += 1
         size = (u + scale.numerator * v) // scale.denominator
-        is_negative = _integer_below(rng, 2) == 1
+        is_negative = integer_below(rng, 2) == 1
         if size > 0 or not is_negative:
             return -size if is_negative else size
 
@@ -219,12 +219,12 @@ def _exponential_coin(rng: np.random.Generator, top: int, bottom: int) -> bool:
     probability x^(n-1)/(n-1)! - x^n/n!, so n is odd with probability e^(-x).
     """
     n = 1
-    while _integer_below(rng, bottom * n) < top:
+    while integer_below(rng, bottom * n) < top:
         n += 1
     return n % 2 == 1
 
 
-def _integer_below(rng: np.random.Generator, bound: int) -> int:
+def integer_below(rng: np.random.Generator, bound: int) -> int:
     """Draw from 0 to bound - 1, each with the same probability."""
     bits = (bound - 1).bit_length()
     num_bytes = (bits + 7) // 8

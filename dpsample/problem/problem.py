@@ -420,7 +420,9 @@ class Problem:
         """
         return self._rebuild(loss=loss, domain=domain)
 
-    def _rebuild(self, *, positions: Any = slice(None), **changes: Any) -> Self:
+    def _rebuild(
+        self, *, positions: slice | list[int] = slice(None), **changes: object
+    ) -> Self:
         """Return the problem of the same records with other options of the class."""
         if not self.storage.is_in_memory:
             remedy = "Build the problem with this loss and domain."

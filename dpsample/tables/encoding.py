@@ -225,7 +225,7 @@ class Encoding:
         blocks = self._features_by_column.values()
         return tuple(name for names in blocks for name in names)
 
-    def _indicator_positions(self) -> dict[str, dict[Any, int]]:
+    def _indicator_positions(self) -> dict[str, dict[object, int]]:
         """Return the position of the indicator of each level, by column."""
         positions, first = {}, 0
         for column, names in self._features_by_column.items():

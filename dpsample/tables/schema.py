@@ -388,7 +388,7 @@ class Schema:
             check.fail(label, "a number in the column's range", check.describe(value))
         return float(value)
 
-    def _level(self, label: str, name: str, value: Any) -> Any:
+    def _level(self, label: str, name: str, value: object) -> object:
         """Return a level of a categorical column, or raise unless it is declared."""
         levels, key = self.categorical.get(name), level_key(value)
         if levels is None:

@@ -18,6 +18,7 @@ from dpsample.core import check
 from dpsample.core.renamed import text_with_present_names, with_present_names
 from dpsample.inference import sandwich
 from dpsample.inference.tuning_plan import TuningPlan, name_candidates
+from dpsample.noise.totals import MECHANISMS
 from dpsample.optimizers.certification import certify
 from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from dpsample.privacy.certificates.certificate import Certificate
@@ -197,6 +198,8 @@ def _rebuild(c: EventCertificate) -> EventCertificate:
     """Return the certificate of the mechanism that is built from the stated inputs."""
     if _base_kind(c) in NOISE_MAKERS:
         return _build_noise(c).certificate
+    if c.kind.startswith("stats/"):
+        return _certify_statistic(c)
     if c.facts is None:
         check.fail("certificate.facts", f"those of {c.kind!r}", "None")
     if c.kind.startswith(TUNED):
@@ -243,6 +246,22 @@ def _certify_tuning(c: EventCertificate, facts: PublicFacts) -> EventCertificate
     plan.check()
     gdp = inputs["base_gdp"]
     return plan.certificate(gdp, plan.recipes(gdp))
+
+
+def _certify_statistic(c: EventCertificate) -> EventCertificate:
+    """Return the certificate of a statistic, whose inputs must be equal to these."""
+    mechanism = _build(_mechanism_spec(c), field="mechanism")
+    inputs: dict[str, Any] = dict(c.inputs)
+    num_records: dict[str, Any] = {"inputs.num_records": inputs.get("num_records")}
+    check.integer(1, **num_records)
+    made: EventCertificate = mechanism.certificate(inputs["num_records"], c.budget)
+    # Sensitivity and scale are powers of two, whole numbers and one quotient, which all
+    # machines compute alike. So there is no tolerance.
+    if c.inputs != made.inputs:
+        recomputation.fail_disagreement("inputs", made.inputs, c.inputs)
+    if c.event != made.event:
+        recomputation.fail_disagreement("event", made.event, c.event)
+    return made
 
 
 def _base_kind(c: EventCertificate) -> str:
@@ -304,9 +323,8 @@ def _mechanism_types() -> dict[str, type]:
         for module in (samplers, optimizers, losses)
         for name in module.__all__
     }
-    types = public | {
-        kind.__name__: kind for kind in (constant_time.ConstantTime, sandwich.Sandwich)
-    }
+    others = (constant_time.ConstantTime, sandwich.Sandwich, *MECHANISMS)
+    types = public | {kind.__name__: kind for kind in others}
     return {name: types[name] for name in registry().types if name in types}
 
 

@@ -150,7 +150,7 @@ def _thresholds(scales: HeavyTailedScales, noise: NoiseForecast) -> list[float]:
         return [scales.clip]
     if math.isinf(noise.gdp):
         return [scales.lipschitz]
-    # In units of the moment, from a hundredth of it to a million.
+    # The grid is in units of the moment, from a hundredth of it to a million times it.
     top = min(scales.lipschitz / scales.moment, 1e6)
     grid = np.geomspace(min(1e-2, top), top, 97)
     return [min(scales.lipschitz, scales.moment * float(c)) for c in grid]

@@ -104,7 +104,7 @@ def plan_of(scales: HeavyTailedScales, run: Block, accuracy: float) -> Localizat
     variance = 2.0 * rms**2 / 3.0 + 4.0 * scales.dim * per_step**2 / count
     eta = run.distance * math.sqrt(4.0 / (count * variance))
     stages = []
-    # As long as a half of the half ... of the records is not empty.
+    # Phase i reads count / 2^i records, so the last phase reads one.
     for i in range(1, count.bit_length()):
         step = eta * 0.25**i
         stddev = round_up(per_step * step * (1.0 + accuracy)) if per_step else 0.0

@@ -359,6 +359,7 @@ class NoisyGD(ProjectedDescent):
         assert isinstance(loop, Loop)
         if self.output == "scaled":
             return self._scaled_recipe(facts, recipe, loop)
+        # The first loop ends with its last iterate, from which the second one starts.
         count = math.ceil((self.tail_share or 0.5) * loop.num_steps)
         phases = [replace(loop, num_steps=count)]
         if count < loop.num_steps:
@@ -495,6 +496,7 @@ def _check_boundary_loss(other: Loss, facts: PublicFacts) -> None:
         check.fail("boundary_loss", f"of margins and responses as {loss!r}", other)
     if not loss.is_classification and facts.response_bound is None:
         check.fail("response_bound", "declared beside boundary_loss", None)
+    # The noise is calibrated to the slopes of the problem's own loss.
     if not at_boundary.slope_bound <= facts.slope_bound:
         check.fail("boundary_loss", f"at most as steep as {loss!r}", other)
     if math.isinf(smoothness_or_inf(at_boundary)):
@@ -553,5 +555,6 @@ class NoisySGD(BatchedDescent, ProjectedDescent):
 
     def size_of_batch(self, scheme: Scheme, n: int, printed: int | None) -> int:
         """Return the given size, or the published one up to n/2."""
+        # Larger Poisson samples are hardly better than all records.
         size = super().size_of_batch(scheme, n, printed)
         return size if self.batch_size is not None else min(size, max(1, n // 2))

@@ -81,9 +81,9 @@ def excess_risk(
     """
     n, lipschitz = scales.num_records, scales.lipschitz
     with np.errstate(all="ignore"):
-        # T steps share the budget, so the variance of each is T times larger. The
-        # module has the letters: nu^2/(2 (gamma - beta)), 2 L^2/(n alpha) and
-        # E Phi(u).
+        # T steps share the budget, so the variance of each is T times larger. In the
+        # module's letters, the next lines compute nu^2/(2 (gamma - beta)),
+        # 2 L^2/(n alpha) and E Phi(u).
         slack = gamma - scales.smoothness
         noise = num_steps * scales.variance / (2.0 * slack)
         stability = 2.0 * lipschitz**2 / (n * ridge)
