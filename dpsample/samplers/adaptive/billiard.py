@@ -83,7 +83,7 @@ from dpsample.samplers.chain import (
     new_state,
     retreat_from_boundary,
 )
-from dpsample.samplers.errors import FUNCTION_FAILED, OK
+from dpsample.samplers.errors import FUNCTION_FAILED, OK, STUCK
 from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs_target import TARGET, GibbsTarget, TargetFunctions
 
@@ -96,6 +96,8 @@ MAX_LEAPS = 1000
 MAX_RISE = 1e4
 # Share of the time to an exit that is moved, so that rounding leaves the point inside.
 EXIT_SHARE = 1.0 - 1e-13
+# Parts of a flight after which it is given up. A rejection would not be reversible.
+MAX_PARTS = 1_000_000
 # Code of a rejected trajectory, in addition to the codes of `errors`.
 REJECTED = -1
 
@@ -137,6 +139,7 @@ Trajectory = record_dtype(
     kinetic=float,  # kinetic energy at the end of the transition
     num_bounces=int,
     bounces_before_leap=int,
+    num_parts=int,  # of the flight, after each of which the search went on
     has_kicks=bool,
     is_flying=bool,  # whether a flight has begun and not ended
     is_in_axes=bool,  # whether point and velocity are in the principal axes
@@ -651,6 +654,11 @@ def compile_flight(
             if facet != exits.OPEN:
                 trajectory.num_bounces += 1
                 reflect(target, plan, state, facet)
+            else:
+                trajectory.num_parts += 1
+                if trajectory.num_parts > MAX_PARTS:
+                    code = STUCK
+                    break
             num_bounces = trajectory.num_bounces - trajectory.bounces_before_leap
             if num_bounces > plan.max_bounces:
                 code = REJECTED
@@ -693,6 +701,7 @@ def leap(target, pieces, plan, state):
             kick(plan, state, step * (0.5 if trajectory.leaps_done == 0 else 1.0))
         trajectory.flight_left = step
         trajectory.bounces_before_leap = trajectory.num_bounces
+        trajectory.num_parts = 0
         if plan.is_harmonic:
             trajectory.flight_left = math.tan(0.5 * step)
     if plan.is_free:
@@ -877,6 +886,7 @@ def fly_once(target, pieces, plan, state):
     control, trajectory = state.work.control[0], state.workspace.trajectory[0]
     if control.stage == 0:
         trajectory.num_bounces = trajectory.bounces_before_leap = 0
+        trajectory.num_parts = 0
         control.stage = 1
     code = pieces.fly(target, plan, state)
     if code != PAUSED:
