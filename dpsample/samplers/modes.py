@@ -34,6 +34,8 @@ from dpsample.targets.gibbs_target import GibbsTarget, energies, times_basis
 
 # Rise of the energy that separates modes. Chains often cross a lower one.
 BARRIER = 3.0
+# Fall of the energy by a Newton step that shows a descent to have been cut short.
+NOTABLE_FALL = 0.3
 # Mass of a mode below which it is left out, relative to the heaviest one's.
 LEAST_SHARE = 1e-4
 # Distances of the starts of descents from the center, in standard deviations of the
@@ -67,7 +69,7 @@ def find_modes(target: GibbsTarget) -> list[Mode]:
     minima: list[tuple[float, Array]] = []
     for start in _starts(target):
         point, height = minimize(target, start=start, max_steps=MAX_STEPS)
-        if math.isfinite(height):
+        if math.isfinite(height) and not _can_fall(target, point, height):
             minima.append((height, point))
     minima.sort(key=lambda minimum: minimum[0])
     modes: list[Mode] = []
@@ -134,6 +136,19 @@ def _starts(target: Density) -> list[Array]:
         starts.append(point)
     heights = energies(target, np.array(starts))
     return [starts[i] for i in np.flatnonzero(np.isfinite(heights))]
+
+
+def _can_fall(target: Density, point: Array, height: float) -> bool:
+    """Return whether a Newton step lowers the energy, so that a descent was cut short.
+
+    Its end on a slope, as in the mouth of a funnel, is no mode.
+    """
+    basis = hull_basis(target)
+    slope, precision = averaged_derivatives(target, basis, point, None)
+    move = -(basis @ (clipped_inverse(precision) @ slope))
+    trials = [point + share * move for share in 0.3 ** np.arange(6.0)]
+    trials = [target.domain.project(trial) for trial in trials]
+    return bool((energies(target, np.array(trials)) < height - NOTABLE_FALL).any())
 
 
 def _are_apart(target: Density, first: Array, second: Array) -> bool:

@@ -196,10 +196,9 @@ ON_BOUNDARY = [
 def test_minima_of_densities_on_the_boundary(energy, domain, minimum):
     """Differences have no room on one side there."""
     target = dps.Density(energy=energy, dim=3, domain=domain)
-    best = dps.minimizer(target, tolerance=1e-6)
-    assert best.gap <= 1e-6
-    assert best.value - minimum == pytest.approx(0.0, abs=1e-6)
-    assert best.value - best.gap <= minimum + 1e-6
+    best = dps.minimizer(target, tolerance=1e-3)
+    assert 0.0 < best.gap <= 1e-3
+    assert -1e-6 <= best.value - minimum <= best.gap + 1e-6
 
 
 def test_differences_of_a_density_are_bounds_at_any_point():

@@ -33,6 +33,12 @@ def heavy_tails(theta):
     return 2.5 * np.log1p(theta @ theta / 4.0)
 
 
+def funnel(theta):
+    """Energy whose mouth is so flat that descents end on the way."""
+    neck = 0.5 * theta[1] ** 2 * np.exp(-theta[0])
+    return theta[0] ** 2 / 18.0 + neck + 0.5 * theta[0]
+
+
 def density(energy, dim=1, **options):
     return dps.Density(energy=energy, dim=dim, convex=False, **options)
 
@@ -45,6 +51,7 @@ def density(energy, dim=1, **options):
         (far_apart, 3, [0.0, 100.0]),
         (light, 1, []),
         (heavy_tails, 2, []),
+        (funnel, 2, []),
     ],
 )
 def test_modes_are_found(energy, dim, centers):
