@@ -449,8 +449,8 @@ def test_what_an_eigenvalue_below_zero_gives_covers_everything():
 def test_an_edited_certificate_does_not_verify():
     text = quietly(problem(), BUDGET, seed=1).certificate.to_json()
     for old, new in (
-        ("share=0.3", "share=0.2"),
-        ("robust=False", "robust=True"),
+        ('"share": 0.3', '"share": 0.2'),
+        ('"robust": false', '"robust": true'),
         ('"curvature_stddev",\n   0.00', '"curvature_stddev",\n   0.000'),
         ('"BITS",', ""),
         ("objective/", "objective"),

@@ -160,7 +160,7 @@ EXAMPLES = {
     "PublicFacts": lambda: problem().facts,
     "Gibbs": target,
     "Density": density,
-    "Bridge": lambda: Bridge(density(), variables_of),
+    "Bridge": lambda: Bridge(density=density(), variables_fn=variables_of),
     "Release": release,
     "Fit": fit,
     "Intervals": bars,
