@@ -794,7 +794,7 @@ class CustomRegularizer(Regularizer):
         """Compare pairs so far apart that a small constant has to show."""
         if self.strong_convexity == 0.0:
             return
-        # There the constant's part of a difference is 10 times that of rounding.
+        # There the constant counts 10 times as much as rounding.
         reach = 1e-6 / self.strong_convexity
         for direction in (axes @ rng.standard_normal((axes.shape[1], 10))).T:
             low, high = domain.chord(middle, direction)

@@ -18,8 +18,6 @@ from dpsample.problem.problem import Problem
 from dpsample.running import progress as screen
 from dpsample.targets.gibbs_target import GibbsTarget
 
-SEARCHING = "minimizer searches for the minimum"
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Minimum:
@@ -181,7 +179,8 @@ def minimizer(
             "A loss that is given by gradients of records has no proved lower bound."
         )
         check.fail("target_or_problem", "with a loss of the margin", problem, reason)
-    with screen.patience(SEARCHING, is_wanted=progress):
+    title = "minimizer searches for the minimum"
+    with screen.patience(title, is_wanted=progress):
         objective = objective_of(target_or_problem)
         best = Search(objective, tolerance).run()
     # Tangents of a function that is not convex are no lower bounds.

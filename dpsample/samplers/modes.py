@@ -2,9 +2,9 @@
 
 Chains that all start at one mode agree, although they may miss another. So descents
 from dispersed points look for local minima of the energy. Two of them are different
-modes if the energy between them, on a segment, is higher than at both by more than
-`BARRIER`. A mode whose Gaussian has less than `LEAST_SHARE` of the mass of the heaviest
-one is left out, because a chain that stays there counts for a whole one.
+modes if the energy between them, on a segment, is higher than at both by more than 3.
+A mode whose Gaussian has less than a share of 1e-4 of the heaviest one's mass is left
+out, because a chain that stays there counts for a whole one.
 
 Chains at different modes that they do not leave have a large R-hat, of which `sample`
 warns. A mode that no descent reaches stays unseen.
@@ -32,30 +32,13 @@ from dpsample.samplers.gaussian_fit import (
 from dpsample.targets.density import Density
 from dpsample.targets.gibbs_target import GibbsTarget, energies, times_basis
 
-# Rise of the energy that separates modes. Chains often cross a lower one.
-BARRIER = 3.0
-# Fall of the energy by a Newton step that shows a descent to have been cut short.
-NOTABLE_FALL = 0.3
-# Mass of a mode below which it is left out, relative to the heaviest one's.
-LEAST_SHARE = 1e-4
-# Distances of the starts of descents from the center, in standard deviations of the
-# Gaussian fit, and number of directions for each.
-DISTANCES = (1.0, 3.0, 10.0, 30.0, 100.0)
-NUM_DIRECTIONS = 8
-# Maximum number of modes, of steps of a descent, and of multiply-adds of all descents.
-MAX_MODES = 8
-MAX_STEPS = 200
-MAX_WORK = 3e9
-# Points between two minima at which the energy is compared.
-NUM_BETWEEN = 31
-
 
 class Mode(NamedTuple):
     """Local minimum of an energy, and a Gaussian about it."""
 
     point: Array  # (dim,)
     factor: Array  # (dim, m): the covariance is factor factor^T
-    log_mass: float  # of the Gaussian, up to a constant
+    log_mass: float  # logarithm of the Gaussian's mass, up to a constant
 
 
 @cache_result
@@ -67,24 +50,22 @@ def find_modes(target: GibbsTarget) -> list[Mode]:
     if not isinstance(target, Density) or target.is_convex:
         return []
     minima: list[tuple[float, Array]] = []
-    for start in _starts(target):
-        point, height = minimize(target, start=start, max_steps=MAX_STEPS)
+    max_steps = 200  # of a descent
+    for start in _starts(target, max_steps):
+        point, height = minimize(target, start=start, max_steps=max_steps)
         if math.isfinite(height) and not _can_fall(target, point, height):
             minima.append((height, point))
     minima.sort(key=lambda minimum: minimum[0])
     modes: list[Mode] = []
-    # Only the lowest minima are compared with each other, as there may be very many.
     for height, point in minima:
         is_new = all(_are_apart(target, mode.point, point) for mode in modes)
-        if is_new and len(modes) < 4 * MAX_MODES:
+        # There may be very many minima. Then the lowest are compared.
+        if is_new and len(modes) < 32:
             modes.append(_mode_at(target, point, height))
     modes.sort(key=lambda mode: -mode.log_mass)
-    heavy = [
-        mode
-        for mode in modes
-        if mode.log_mass >= modes[0].log_mass + math.log(LEAST_SHARE)
-    ]
-    return heavy[:MAX_MODES] if len(heavy) > 1 else []
+    heavy = [m for m in modes if m.log_mass >= modes[0].log_mass + math.log(1e-4)]
+    # As many modes are enough for the usual numbers of chains.
+    return heavy[:8] if len(heavy) > 1 else []
 
 
 def draw_start_at(
@@ -116,14 +97,16 @@ def cover_modes(target: GibbsTarget, gaussian: GaussianFit) -> GaussianFit:
     return gaussian.rescale(modes[0].point, covariance)
 
 
-def _starts(target: Density) -> list[Array]:
+def _starts(target: Density, max_steps: int) -> list[Array]:
     """Return the points from which descents begin."""
     rng, gaussian = np.random.default_rng(0), fit(target)
     starts = [target.domain.interior_point(target.dim), rough_mode(target)]
-    per_descent = 2.0 * MAX_STEPS * target.gradient_work
-    num_directions = int(np.clip(MAX_WORK / (5.0 * per_descent), 2, NUM_DIRECTIONS))
+    per_descent = 2.0 * max_steps * target.gradient_work
+    # 3e9 multiply-adds take about a second.
+    num_directions = int(np.clip(3e9 / (5.0 * per_descent), 2, 8))
     rank = gaussian.factor.shape[1]
-    for distance in DISTANCES:
+    # Distances from the center, in standard deviations of the Gaussian fit.
+    for distance in (1.0, 3.0, 10.0, 30.0, 100.0):
         for _ in range(num_directions):
             noise = distance * rng.standard_normal(rank) / math.sqrt(rank)
             starts.append(reflect_move(target, gaussian.center, gaussian.factor, noise))
@@ -141,23 +124,25 @@ def _starts(target: Density) -> list[Array]:
 def _can_fall(target: Density, point: Array, height: float) -> bool:
     """Return whether a Newton step lowers the energy, so that a descent was cut short.
 
-    Its end on a slope, as in the mouth of a funnel, is no mode.
+    Its end on a slope, as in the mouth of a funnel, is not a mode.
     """
     basis = hull_basis(target)
     slope, precision = averaged_derivatives(target, basis, point, None)
     move = -(basis @ (clipped_inverse(precision) @ slope))
     trials = [point + share * move for share in 0.3 ** np.arange(6.0)]
     trials = [target.domain.project(trial) for trial in trials]
-    return bool((energies(target, np.array(trials)) < height - NOTABLE_FALL).any())
+    # Chains do not notice a smaller fall.
+    return bool((energies(target, np.array(trials)) < height - 0.3).any())
 
 
 def _are_apart(target: Density, first: Array, second: Array) -> bool:
     """Return whether the energy rises on the segment between two minima."""
-    shares = np.linspace(0.0, 1.0, NUM_BETWEEN + 2)
+    shares = np.linspace(0.0, 1.0, 33)
     heights = energies(target, first + shares[:, None] * (second - first))
-    # No number, or infinity, is a wall.
+    # Infinity is a wall, and so is NaN.
     between = np.where(np.isnan(heights), np.inf, heights)[1:-1]
-    return bool(between.max() > max(heights[0], heights[-1]) + BARRIER)
+    # Chains often cross a lower barrier.
+    return bool(between.max() > max(heights[0], heights[-1]) + 3.0)
 
 
 def _mode_at(target: Density, point: Array, height: float) -> Mode:

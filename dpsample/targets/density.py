@@ -347,7 +347,7 @@ class Density(GibbsTarget):
     def scales(self, point: Array, directions: Array) -> Array:
         """Return lengths along directions, see `DensityTrial.scales`.
 
-        They are those of the whole energy, as F alone may be flat.
+        The whole energy counts, as F alone may be flat.
         """
         return self._trial(point, energies_fn=self._energies_fn).scales(directions)
 

@@ -21,9 +21,6 @@ from dpsample.targets.density_functions import DensityFunctions, call_slope
 # Numbers of points and of pairs of points at which functions are tried.
 NUM_TRIED = 5
 NUM_PAIRS = 200
-# Largest length along an axis, and the inverse of the smallest one. Their squares are
-# numbers.
-LARGEST_LENGTH = 1e150
 # Smallest relative spacing of doubles.
 EPSILON = 2.0**-52
 # Relative difference between a gradient and differences that counts as an error.
@@ -44,7 +41,7 @@ class DensityTrial:
         energies_fn: Callable[[Array], Array] | None = None,
     ) -> None:
         self.functions, self.domain, self.dim, self.k = functions, domain, dim, k
-        # Energies at the rows of points, if the scales are those of more than k F.
+        # Energies at the rows of points, of which k F may be a part only.
         self.energies_fn = energies_fn or (lambda rows: k * functions.values(rows))
         self.rng = np.random.default_rng(0)
         center = domain.interior_point(dim) if point is None else point
@@ -106,15 +103,14 @@ class DensityTrial:
         return convex and self._seems_convex()
 
     def _check_widths(self, *, is_regularized: bool) -> None:
-        """Raise if squares of the lengths along axes are no numbers."""
-        longest = math.inf if is_regularized else LARGEST_LENGTH
+        """Raise if squares of the lengths along axes overflow, or are 0."""
+        shortest, limit = 1e-150, 1e150
+        longest = math.inf if is_regularized else limit
         for axis, scale in zip(self.axes, self.axis_scales, strict=True):
-            if 1.0 / LARGEST_LENGTH <= scale <= longest:
+            if shortest <= scale <= longest:
                 continue
             where = check.describe(np.round(axis, 3).tolist())
-            condition = (
-                f"on lengths from {1.0 / LARGEST_LENGTH:g} to {LARGEST_LENGTH:g}"
-            )
+            condition = f"on lengths from {shortest:g} to {limit:g}"
             got = f"{scale:.3g} along {where}"
             check.fail("density", condition, got, "Use other units.")
 

@@ -55,8 +55,8 @@ def density(energy, dim=1, **options):
     ],
 )
 def test_modes_are_found(energy, dim, centers):
-    found = find_modes(density(energy, dim))
-    assert sorted(centers) == pytest.approx(sorted(m.point[0] for m in found), abs=0.3)
+    places = sorted(mode.point[0] for mode in find_modes(density(energy, dim)))
+    assert places == pytest.approx(sorted(centers), abs=0.3)
 
 
 def test_modes_of_a_box_and_of_a_convex_energy():

@@ -96,8 +96,6 @@ MAX_LEAPS = 1000
 MAX_RISE = 1e4
 # Share of the time to an exit that is moved, so that rounding leaves the point inside.
 EXIT_SHARE = 1.0 - 1e-13
-# Parts of a flight after which it is given up. A rejection would not be reversible.
-MAX_PARTS = 1_000_000
 # Code of a rejected trajectory, in addition to the codes of `errors`.
 REJECTED = -1
 
@@ -139,7 +137,7 @@ Trajectory = record_dtype(
     kinetic=float,  # kinetic energy at the end of the transition
     num_bounces=int,
     bounces_before_leap=int,
-    num_parts=int,  # of the flight, after each of which the search went on
+    num_parts=int,  # number of times that the search for an exit went on
     has_kicks=bool,
     is_flying=bool,  # whether a flight has begun and not ended
     is_in_axes=bool,  # whether point and velocity are in the principal axes
@@ -656,7 +654,8 @@ def compile_flight(
                 reflect(target, plan, state, facet)
             else:
                 trajectory.num_parts += 1
-                if trajectory.num_parts > MAX_PARTS:
+                # A rejection would not be reversible.
+                if trajectory.num_parts > 1_000_000:
                     code = STUCK
                     break
             num_bounces = trajectory.num_bounces - trajectory.bounces_before_leap
