@@ -114,6 +114,7 @@ class RecordedErrors:
 
     def __init__(self) -> None:
         self.lock, self.depth, self.last = threading.Lock(), 0, ""
+        self.code: python_types.CodeType | None = None  # of the function that raised
         self.usual: Callable[[Any], object] = sys.unraisablehook
 
     def __enter__(self) -> None:
@@ -149,7 +150,7 @@ class RecordedErrors:
             return
         error, trace, where = unraisable.exc_value, unraisable.exc_traceback, ""
         while trace is not None:
-            code = trace.tb_frame.f_code
+            code = self.code = trace.tb_frame.f_code
             source = linecache.getline(code.co_filename, trace.tb_lineno).strip()
             if source:
                 where = f" (line {trace.tb_lineno}: {source})"

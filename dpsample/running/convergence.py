@@ -140,7 +140,7 @@ class RunFacts:
     def warn_of_divergences(self, count: int, num_draws: int) -> None:
         """Warn if too many trajectories of a density of the user diverged."""
         # A few may happen anywhere.
-        if not self.is_own or count <= 1e-3 * num_draws:
+        if not self.is_own or count <= 1e-2 * num_draws:
             return
         warnings.warn(
             f"{count} trajectories of {num_draws} draws diverged: somewhere the energy "

@@ -108,7 +108,7 @@ def _starts(target: Density, max_steps: int) -> list[Array]:
     # Distances from the center, in standard deviations of the Gaussian fit.
     for distance in (1.0, 3.0, 10.0, 30.0, 100.0):
         for _ in range(num_directions):
-            noise = distance * rng.standard_normal(rank) / math.sqrt(rank)
+            noise = rng.standard_normal((rank,)) * (distance / math.sqrt(rank))
             starts.append(reflect_move(target, gaussian.center, gaussian.factor, noise))
     basis, point = hull_basis(target), starts[0]
     # In a bounded domain there are modes far from the center, too.

@@ -369,6 +369,22 @@ def test_failures_during_a_run_are_described(energy, message, capsys):
     assert "Exception ignored" not in capsys.readouterr().err
 
 
+def test_an_error_of_the_domain_is_not_ascribed_to_the_energy():
+    body = dps.domains.custom(
+        raises_in_a_corner, dim=2, interior_point=[0.0, 0.0], is_bounded=True
+    )
+    target = dps.Density(energy=lambda x: 0.0, dim=2, domain=body)
+    with pytest.raises(dps.SamplingError, match="or its domain raised ValueError: far"):
+        dps.sample(target, sampler=dps.samplers.MALA(), seed=1, progress=False)
+
+
+def raises_in_a_corner(theta):
+    """Say no, but for a thin cone that no ray of the door is in."""
+    if theta @ theta > 1.0 and 0.0 < theta[1] < 0.02 * theta[0]:
+        raise ValueError("far")
+    return theta @ theta <= 1.0
+
+
 def test_a_mode_far_away_is_found():
     """Energies of 5e15 at the origin, whose rounding is near 1."""
     target = dps.Density(energy=lambda x: 0.5 * (x[0] - 1e8) ** 2, dim=1)

@@ -454,6 +454,8 @@ def _factor(covariance: Array) -> Array:
         return np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(covariance)
+        if not values[-1] > 0.0:  # no chain has moved
+            return np.eye(len(values))
         return np.asarray(
             vectors * np.sqrt(np.maximum(values, 1e-12 * values[-1])), dtype=np.float64
         )
