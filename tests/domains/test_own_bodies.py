@@ -221,7 +221,11 @@ class TestRefusals:
             ({"contains": lambda x: x[2] < 1.0}, "IndexError"),
             ({"interior_point": [2.0, 0.0]}, "interior_point must be inside"),
             ({"interior_point": [1.0 - 1e-9, 0.0]}, "well inside"),
-            ({"contains": lambda x: x[0] == 0.0}, "well inside"),
+            ({"contains": lambda x: x[0] == 0.0}, "a bounded set"),
+            (
+                {"contains": lambda x: x[0] == 0.0 and abs(x[1]) < 1.0},
+                "well inside",
+            ),
             ({"contains": lambda x: x[0] < 1.0}, "a bounded set"),
             ({"contains": lambda x: 0.25 <= x @ x <= 1.0, "interior_point": [0.7, 0.0]},
              "convex"),
