@@ -173,19 +173,22 @@ def minimizer(
     check.instance(kinds, target_or_problem=target_or_problem, remedy=remedy)
     check.positive(tolerance=tolerance)
     check.instance(bool, progress=progress)
+    # A Density has no problem, so it stands for itself.
     problem = getattr(target_or_problem, "problem", target_or_problem)
     if isinstance(problem, Problem) and not problem.loss.has_margin:
         reason = (
             "A loss that is given by gradients of records has no proved lower bound."
         )
         check.fail("target_or_problem", "with a loss of the margin", problem, reason)
-    title = "minimizer searches for the minimum"
-    with screen.patience(title, is_wanted=progress):
+    with screen.patience("minimizer searches for the minimum", is_wanted=progress):
         objective = objective_of(target_or_problem)
         best = Search(objective, tolerance).run()
     # Tangents of a function that is not convex are no lower bounds.
     if not objective.is_convex:
         best = best._replace(gap=math.inf, assumption="")
+    # The value comes from the public function, with which it is compared. This may sum
+    # the records in another order than the search does. The gap includes its rounding
+    # errors.
     if isinstance(target_or_problem, Problem):
         value = target_or_problem.risk(best.point)
     else:

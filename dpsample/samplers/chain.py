@@ -160,6 +160,7 @@ def reflect_move(
         # A function that fails writes nothing, and NaN remains.
         call(domain.chord_piece, target.body, point, move, chord)
         call(domain.project_piece, target.body, end, nearest)
+        # Share of the move up to the boundary.
         share = min(float(chord[1]), share_left)
         # The difference from the projection is an outward normal.
         normal = end - nearest
@@ -191,7 +192,10 @@ def draw_near(
 
 
 def init(target: GibbsTarget, plan: object, position: Array) -> ChainState:
-    """Return a new state of a sampler whose memory is empty."""
+    """Return a new state of a sampler whose memory is empty.
+
+    Its vectors have the rows of `ROW`.
+    """
     del plan  # samplers with a memory have an `init` of their own
     return new_state(target, position)
 
@@ -275,7 +279,7 @@ def compile_filler(
     It goes on after each pause and returns the code. Its arguments must always have the
     same types, because it calls the machine code of the first call.
     """
-    # Numba's dispatcher would find it again for each call, which takes microseconds.
+    # Numba's dispatcher would look it up again for each call, which takes microseconds.
     machine_code: Callable[..., tuple[int, int]] | None = None
 
     def fill(

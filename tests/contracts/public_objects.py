@@ -151,6 +151,10 @@ def ledger():
     return book
 
 
+def statistic():
+    return dps.stats.histogram(["a"], BUDGET, levels=["a", "b"], seed=1)
+
+
 def ledger_file():
     return P.LedgerFile(Path(tempfile.mkdtemp(), "spent.json"))
 
@@ -163,6 +167,7 @@ EXAMPLES = {
     "Bridge": lambda: Bridge(density=density(), variables_fn=variables_of),
     "Release": release,
     "Fit": fit,
+    "Statistic": statistic,
     "Intervals": bars,
     "Minimum": minimum,
     "Budget": lambda: BUDGET,
