@@ -105,7 +105,7 @@ class RecordedErrors:
 
     def __init__(self) -> None:
         self.lock, self.depth, self.last = threading.Lock(), 0, ""
-        self.code: python_types.CodeType | None = None  # of the function that raised
+        self.code: python_types.CodeType | None = None  # code that raised
         self.usual: Callable[[Any], object] = sys.unraisablehook
 
     def __enter__(self) -> None:

@@ -152,7 +152,7 @@ def fill_normal(body, theta, normal):
         largest = 0.0
         for j in range(normal.shape[0]):
             largest = max(largest, abs(normal[j]))
-        # Squares of very long or short normals are no use.
+        # Squares of very long or short normals would overflow, or be 0.
         if 0.0 < largest < 1e-100 or 1e100 < largest < np.inf:
             for j in range(normal.shape[0]):
                 normal[j] /= largest

@@ -50,7 +50,7 @@ def find_modes(target: GibbsTarget) -> list[Mode]:
     if not isinstance(target, Density) or target.is_convex:
         return []
     minima: list[tuple[float, Array]] = []
-    max_steps = 200  # of a descent
+    max_steps = 200  # limit of each descent
     for start in _starts(target, max_steps):
         point, height = minimize(target, start=start, max_steps=max_steps)
         if math.isfinite(height) and not _can_fall(target, point, height):
