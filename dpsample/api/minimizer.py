@@ -217,7 +217,7 @@ def _warn(result: Minimum, tolerance: float, objective: Objective) -> None:
         if not objective.domain.is_bounded:
             remedy = "Bound the domain, or use mu > 0: there may be no minimum."
         elif math.isinf(support(objective.domain, result.dual)):
-            remedy = "Of this domain no support function is known, which proves a gap."
+            remedy = "No support function of the domain is known, as a gap needs it."
     else:
         text = f"minimizer reached the gap {result.gap:.2g}, not {tolerance:.2g}."
         remedy = "The gap is proved: use it as it is, or pass a larger tolerance."

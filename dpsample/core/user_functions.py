@@ -99,8 +99,7 @@ def _as_boolean(context: Any, value: Any) -> Any:
 class RecordedErrors:
     """What functions of the user raise in C functions, while any recorder is active.
 
-    There an exception cannot propagate. Python would print it, once for each call, and
-    go on. Here the last one is kept, for the message of the error that follows.
+    Python would print each. The last one is kept, for the message of a later error.
     """
 
     def __init__(self) -> None:

@@ -64,7 +64,7 @@ def find_modes(target: GibbsTarget) -> list[Mode]:
             modes.append(_mode_at(target, point, height))
     modes.sort(key=lambda mode: -mode.log_mass)
     heavy = [m for m in modes if m.log_mass >= modes[0].log_mass + math.log(1e-4)]
-    # As many modes are enough for the usual numbers of chains.
+    # Eight modes are enough for the usual numbers of chains.
     return heavy[:8] if len(heavy) > 1 else []
 
 
