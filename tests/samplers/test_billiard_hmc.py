@@ -691,8 +691,8 @@ class TestExitsThatLie:
             np.nan,
             np.inf,
             # 20,000 reflections at one point, in each of the warm-up's trajectories.
-            pytest.param(0.0, marks=slow),
-            pytest.param(5e-324, marks=slow),
+            slow(0.0),
+            slow(5e-324),
         ],
     )
     def test_draws_stay_inside(self, time):
