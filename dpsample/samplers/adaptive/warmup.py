@@ -231,7 +231,7 @@ def warm_up(
     shares, leaps = rank_shares(learned.best.draws), learned.best.leaps
     share = float(shares.min())
     lag = min(math.ceil(0.5 / share), MAX_THINNING)
-    max_length = int(0.5 * MAX_WORK / learned.step_work)
+    max_length = int(0.5 * MAX_WORK / max(learned.step_work, 1.0))
     num_trial_draws = 100
     num_transitions = min(num_trial_draws * lag, max_length)
     if num_transitions >= num_trial_draws:
