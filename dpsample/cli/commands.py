@@ -125,6 +125,7 @@ Paper = Annotated[
     Option(help="bassily, gopi, su, xie or xu (first authors), by default all five."),
 ]
 Overwrite = Annotated[bool, Option("--overwrite", help="Replace an existing output.")]
+Causes = Annotated[bool, Option("--causes", help="Print the causes of the verdicts.")]
 Code = Annotated[str | None, typer.Argument(help="GLLST-E1, BFTT-4, gradient-E15...")]
 Markdown = Annotated[bool, Option("--markdown", help="Print Markdown.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
@@ -357,11 +358,16 @@ def errata(code: Code = None, markdown: Markdown = False) -> None:
 
 
 @app.command()
-def papers(markdown: Markdown = False) -> None:
-    """Print the verdict on every numbered item of five papers."""
+def papers(
+    paper: Paper = None,
+    causes: Causes = False,
+    markdown: Markdown = False,
+    json: Json = False,
+) -> None:
+    """Print verdict and class of every numbered item of five papers."""
     from dpsample.cli.claims import print_items
 
-    print_items(markdown=markdown)
+    print_items(paper, markdown=markdown, as_json=json, causes=causes)
 
 
 @app.command()
