@@ -270,7 +270,7 @@ class NoisyGD(ProjectedDescent):
     >>> hinge = problem.with_model(dps.losses.Hinge(), problem.domain)
     >>> recipe = NoisyGD(output="decaying").recipe(hinge.facts, budget)
     >>> recipe.inputs["num_steps"], f"{recipe.inputs['first_distance']:.3f}"
-    (4000, '0.100')
+    (2335, '0.100')
     >>> last = NoisyGD(output="last", num_steps=1000).recipe(problem.facts, budget)
     >>> f"{last.inputs['effective_steps']:.1f}"
     '49.3'
