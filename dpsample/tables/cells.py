@@ -59,7 +59,7 @@ def cells_of_levels(
     if isinstance(dtype, np.dtype) and dtype.kind in "fc":
         # A missing record may have turned whole numbers into floats. `codes` rejects
         # levels that the type does not tell apart.
-        listed = np.asarray(column)
+        listed: Any = np.asarray(column)
     else:
         listed = column.tolist() if isinstance(column, np.ndarray) else [*column]
     in_order = declared.categorical["levels"]
