@@ -507,6 +507,8 @@ def _check_boundary_loss(other: Loss, facts: PublicFacts) -> None:
 class NoisySGD(BatchedDescent, ProjectedDescent):
     r"""Noisy projected gradient descent on random batches, the average of its iterates.
 
+    It is A_NSGD of Bassily et al. (2019), Algorithm 1, with Poisson samples.
+
     Each step of `NoisyGD` reads a Poisson sample of the records. Its mean size is m,
     and sums are divided by m, not by the actual size. T steps read m T records instead
     of n T. The noise is larger, and is computed from privacy loss distributions. For

@@ -30,6 +30,8 @@ from dpsample.problem.facts import PublicFacts
 class ProxGD(BatchedDescent):
     r"""Noisy projected gradient descent on the Moreau envelopes of the losses.
 
+    It is A_ProxGD of Bassily et al. (2019).
+
     It is for non-smooth losses (hinge, absolute, quantile), and is `NoisyGD` with each
     loss replaced by its envelope of strength lambda. Gradients of envelopes are no
     longer than those of the losses, so noise and privacy are those of `NoisyGD`. With M
