@@ -1,0 +1,503 @@
+r"""Proposals of branches, decided as real arithmetic would decide them.
+
+A *try* has a branch c, a vector z of normal numbers and a standard exponential number
+E, the *clock*, all with digits on demand (`dpsample.numerics.lazy_reals`). With w = m_c
++ F_c z, x = x0 + w and the *excess*
+
+.. math:: G_c(z) = V(x) - V(x_0) - |z|^2 / 2 + \log(n_c) - \log\det F_c + h
+
+for the integer weight n_c of the branch, a try is accepted if x is in the branch's
+shell and in K, and E >= G_c(z).
+
+**Distribution.** h is at least log det F_c - log n_c - `Branch.lowest` for all branches,
+so that G_c >= 0 on shell and K. The density of z is proportional to e^{-|z|^2/2}, and
+that of w is larger by 1 / det F_c. So the density of accepted x by branch c is
+proportional to n_c (1 / det F_c) e^{-|z|^2/2} e^{-G_c} = e^{-h} e^{-(V(x) - V(x0))}, the
+same for all branches: Theorem 2 of `branches`. Log n_c and log det F_c, the logarithm
+of a product of doubles, are computed to as many digits as G. An h that is too large
+costs tries only, and so h is a double.
+
+**Decisions.** Each is first made by doubles with a bound of their error. If it is
+within that bound, it is made by fractions (shell, K and grid) or decimals (E >= G),
+whose only error is that of the digits that are not drawn yet. While that does not
+decide either, all numbers of the try get 64 more digits. So every decision is the one
+of the exact real numbers, with probability 1, and the law of accepted points has no
+error at all.
+
+**Bound of the doubles.** Margins u_i at x0 are rounded by at most the ``margin_error``
+e of `RecordFacts`, so that V differs from the energy with the rounded margins by at
+most k beta e a |w|, with beta the smoothness of a loss and a the length of a row. Terms
+of records have relative errors of 16 u in losses and slopes, with u = 2^-53, and
+(dim + 4) u in margins. They are the same as in `exact_rejection`, which lists them. To
+these come the errors of the gradient and of the Gram matrix, and those of w itself,
+times the slope of V. The sum is doubled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import pauses
+from dpsample.core.arrays import UNIT_ROUNDOFF, Array
+from dpsample.numerics import lazy_reals
+from dpsample.numerics.lazy_reals import LazyReal, RandomWords
+from dpsample.samplers.errors import FUNCTION_FAILED, raise_unless_ok
+from dpsample.samplers.localized.columns import Weights
+from dpsample.samplers.localized.exact_rejection import decimals, energy_rise
+from dpsample.samplers.localized.prepared import PreparedLocalized
+from dpsample.samplers.localized.proposals import NONE
+from dpsample.samplers.localized.region import Region, gram_of, slack_share
+from dpsample.samplers.localized.rejection import (
+    BLOCK_NUMBERS,
+    LocalFrame,
+    RejectionFunctions,
+)
+from dpsample.samplers.whole_body.branches import Branch, Shape
+from dpsample.targets.gibbs import Gibbs
+
+# Numbers of a try have at least 64 bits after the point.
+FIRST_ERROR = 2.0**-62
+# Digits of decimals for the first exact decision, whose error is then below
+# FIRST_DECIMAL_ERROR, and digits that each refinement adds.
+FIRST_DIGITS = 60
+FIRST_DECIMAL_ERROR = Decimal("1e-35")
+MORE_DIGITS = 19
+
+
+class Try:
+    """Proposal of one branch."""
+
+    __slots__ = ("branch", "clock", "noise", "num_refinements")
+
+    def __init__(
+        self, branch: Branch, noise: list[LazyReal], clock: LazyReal | None
+    ) -> None:
+        self.branch, self.noise, self.clock = branch, noise, clock
+        self.num_refinements = 0
+
+    def refine(self) -> None:
+        """Draw 64 more digits of every number."""
+        self.num_refinements += 1
+        for number in self.noise:
+            number.refine()
+        if self.clock is not None:
+            self.clock.refine()
+        pauses.notify_listeners()
+
+    @property
+    def error(self) -> Fraction:
+        """Bound of the distance of every number from its midpoint."""
+        clock = [] if self.clock is None else [self.clock]
+        return Fraction(1, 1 << min(number.bits for number in (*self.noise, *clock)))
+
+    def noise_midpoints(self) -> list[Fraction]:
+        """Return the middle of the interval of each normal number."""
+        return [number.midpoint for number in self.noise]
+
+    def move(self) -> list[Fraction]:
+        """Return m + F z at the midpoints, exactly."""
+        noise = self.noise_midpoints()
+        shift, root = self.branch.shift.tolist(), self.branch.root.tolist()
+        return [
+            Fraction(m)
+            + sum(Fraction(a) * z for a, z in zip(row, noise, strict=True) if a != 0.0)
+            for m, row in zip(shift, root, strict=True)
+        ]
+
+
+class BranchNumbers(NamedTuple):
+    """Numbers of a branch for decisions by doubles."""
+
+    terms: PreparedLocalized  # evaluates the terms of records
+    gram: Array  # (dim, dim): of the weights below the terms
+    root_norm: float  # bound of |F|
+    shift_norm: float  # bound of |m|
+    constant: float  # log n_c - log det F_c + h, rounded
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Decisions:
+    """Branches of one target, and decisions about their tries."""
+
+    shape: Shape
+    branches: list[Branch]
+    numbers: list[BranchNumbers]
+    height: float  # h
+    digits: int  # of decimals for the first exact decision
+
+    @classmethod
+    def from_branches(cls, shape: Shape, branches: list[Branch]) -> Decisions:
+        """Return the decisions about proposals of branches."""
+        facts, reach = shape.facts, shape.body.reach
+        # A bound of all that decimals add up at points of K.
+        largest = facts.largest_sum * (1.0 + reach * (1.0 + facts.row_length)) ** 2
+        largest *= 1.0 + facts.curvature
+        if not math.isfinite(largest):
+            raise_unless_ok(FUNCTION_FAILED)
+        digits = FIRST_DIGITS + math.ceil(math.log10(largest))
+        with decimals(digits):
+            heights = [-_as_decimal(b.lowest) - _log_share(b) for b in branches]
+            # The next double is above the rounding error of the first.
+            height = math.nextafter(float(max(heights)), math.inf)
+            height += 4.0 * UNIT_ROUNDOFF * abs(height)
+            constants = [float(_log_share(b) + Decimal(height)) for b in branches]
+        numbers = [
+            BranchNumbers(
+                terms=_terms_above(shape, branch.weights),
+                gram=gram_of(shape.target, shape.mode, branch.weights),
+                root_norm=1.01 * float(np.linalg.norm(branch.root)),
+                shift_norm=1.01 * float(np.linalg.norm(branch.shift)),
+                constant=constant,
+            )
+            for branch, constant in zip(branches, constants, strict=True)
+        ]
+        return cls(
+            shape=shape,
+            branches=branches,
+            numbers=numbers,
+            height=height,
+            digits=digits,
+        )
+
+    @property
+    def target(self) -> Gibbs:
+        """The target."""
+        return self.shape.target
+
+    def draw_tries(self, word: RandomWords, size: int) -> list[Try]:
+        """Draw tries with their branches and numbers."""
+        tries = []
+        weights = [branch.weight for branch in self.branches]
+        for _ in range(size):
+            branch = self.branches[choose(weights, word)]
+            noise = [lazy_reals.normal(word) for _ in range(self.target.dim)]
+            tries.append(Try(branch, noise, lazy_reals.exponential(word)))
+            pauses.notify_listeners()
+        return tries
+
+    def decide(self, tries: list[Try]) -> tuple[NDArray[np.bool_], int, int]:
+        """Return whether each try is accepted.
+
+        Also return the number of tries for which the losses counted, and that of the
+        records that were read.
+        """
+        is_accepted = np.zeros(len(tries), dtype=np.bool_)
+        num_candidates = num_records = 0
+        for branch, numbers in zip(self.branches, self.numbers, strict=True):
+            rows = [i for i, t in enumerate(tries) if t.branch is branch]
+            if not rows:
+                continue
+            part = [tries[i] for i in rows]
+            accepted, counts = self._decide_branch(part, branch, numbers)
+            is_accepted[rows] = accepted
+            num_candidates += counts[0]
+            num_records += counts[1]
+        return is_accepted, num_candidates, num_records
+
+    def _decide_branch(
+        self, tries: list[Try], branch: Branch, numbers: BranchNumbers
+    ) -> tuple[NDArray[np.bool_], tuple[int, int]]:
+        """Return the decisions about tries of one branch, and counts."""
+        noise = np.array([[float(z) for z in t.noise] for t in tries])
+        sizes = np.linalg.norm(noise, axis=1)
+        moves = branch.shift + noise @ branch.root.T
+        errors = self._move_errors(numbers, sizes)
+        sides = np.minimum(
+            self._side_of_shell(branch, moves, errors),
+            self._side_of_body(moves, errors),
+        )
+        candidates = []
+        for i in np.flatnonzero(sides >= 0.0).tolist():
+            if sides[i] > 0.0 or self._is_inside(tries[i]):
+                candidates.append(i)
+        is_accepted = np.zeros(len(tries), dtype=np.bool_)
+        if not candidates:
+            return is_accepted, (0, 0)
+        part = [tries[i] for i in candidates]
+        arguments = moves[candidates], noise[candidates]
+        accepted, counts = self._compare(part, numbers, *arguments)
+        is_accepted[candidates] = accepted
+        return is_accepted, counts
+
+    def _move_errors(self, numbers: BranchNumbers, sizes: Array) -> Array:
+        """Return bounds of the errors of moves in doubles."""
+        dim = self.target.dim
+        unit = (dim + 4) * UNIT_ROUNDOFF
+        digits = numbers.root_norm * math.sqrt(dim) * FIRST_ERROR
+        return 2.0 * unit * (numbers.shift_norm + numbers.root_norm * sizes) + digits
+
+    def _side_of_shell(self, branch: Branch, moves: Array, errors: Array) -> Array:
+        """Return 1 inside of the shell, -1 outside, and 0 if doubles cannot tell."""
+        if branch.inner < 0.0 and branch.outer == math.inf:
+            return np.ones(len(moves))
+        root = self.shape.metric_root
+        size, unit = float(np.linalg.norm(root)), (len(root) + 4) * UNIT_ROUNDOFF
+        lengths = np.linalg.norm(moves, axis=1)
+        radii = np.linalg.norm(moves @ root, axis=1)
+        error = 1.01 * size * errors + 2.0 * unit * (size * lengths + radii)
+        # Doubles compare with radii that are doubles, without error.
+        above = radii - branch.inner
+        below = branch.outer - radii
+        is_inside = (above > error) & (below > error)
+        is_outside = (above < -error) | (below < -error)
+        return is_inside * 1.0 - is_outside * 1.0
+
+    def _side_of_body(self, moves: Array, errors: Array) -> Array:
+        """Return the same for K."""
+        point = self.shape.body.point
+        points = point + moves
+        rounding = 2.0 * UNIT_ROUNDOFF * np.linalg.norm(points, axis=1)
+        return self.shape.body.side_of(points, errors + rounding)
+
+    def _is_inside(self, t: Try) -> bool:
+        """Return whether a try is in its shell and in K, by as many digits as needed."""
+        return self._until_certain(t, self._in_shell) and self._until_certain(
+            t, self._in_body
+        )
+
+    @staticmethod
+    def _until_certain(t: Try, test: Callable[[Try], bool | None]) -> bool:
+        """Return the result of a test, refining the try until it has one."""
+        while (answer := test(t)) is None:
+            t.refine()
+        return answer
+
+    def _in_shell(self, t: Try) -> bool | None:
+        """Return whether a try is in its shell, or None if the digits cannot tell."""
+        branch = t.branch
+        if branch.inner < 0.0 and branch.outer == math.inf:
+            return True
+        move = t.move()
+        square = Fraction(0)
+        for column in self.shape.metric_root.T.tolist():
+            entry = sum(
+                Fraction(a) * w for a, w in zip(column, move, strict=True) if a != 0.0
+            )
+            square += entry * entry
+        size = Fraction(1.01 * float(np.linalg.norm(self.shape.metric_root)))
+        error = size * self.point_error(t)
+        is_certain = True
+        for end, sign in ((branch.inner, 1), (branch.outer, -1)):
+            if end < 0.0 or end == math.inf:
+                continue
+            radius = Fraction(end)
+            is_above = square > (radius + error) ** 2
+            is_below = radius > error and square < (radius - error) ** 2
+            if is_below if sign > 0 else is_above:
+                return False
+            is_certain = is_certain and (is_above if sign > 0 else is_below)
+        return True if is_certain else None
+
+    def _in_body(self, t: Try) -> bool | None:
+        """Return whether a try is in K, or None if the digits cannot tell."""
+        return self.shape.body.decide(self.point(t), self.point_error(t))
+
+    def point(self, t: Try) -> list[Fraction]:
+        """Return x0 + m + F z at the midpoints."""
+        base = map(Fraction, self.shape.body.point.tolist())
+        return [x + w for x, w in zip(base, t.move(), strict=True)]
+
+    def point_error(self, t: Try) -> Fraction:
+        """Return a bound of the distance of a try from its point at the midpoints."""
+        root = 1.01 * float(np.linalg.norm(t.branch.root)) * math.sqrt(len(t.noise))
+        return Fraction(root) * t.error
+
+    def _compare(
+        self, tries: list[Try], numbers: BranchNumbers, moves: Array, noise: Array
+    ) -> tuple[NDArray[np.bool_], tuple[int, int]]:
+        """Return whether E >= G for each try in shell and K, and counts."""
+        ridge = self.target.k * self.target.mu * self.target.curvature[0]
+        clocks = np.array([float(t.clock) for t in tries if t.clock is not None])
+        matrix = numbers.gram + ridge * np.eye(len(numbers.gram))
+        bound = moves @ self.shape.facts.gradient
+        bound = bound + 0.5 * np.einsum("ij,jk,ik->i", moves, matrix, moves)
+        bound = bound - 0.5 * np.einsum("ij,ij->i", noise, noise) + numbers.constant
+        thresholds = clocks - bound
+        errors = self._tolerance(numbers, moves, noise, clocks, thresholds)
+        # NaN, which no comparison of doubles decides, goes to the decimals.
+        is_usable = np.isfinite(thresholds) & np.isfinite(errors)
+        terms = np.full(len(tries), np.nan)
+        num_records = 0
+        if is_usable.any():
+            limits = thresholds[is_usable] + errors[is_usable]
+            found = numbers.terms.evaluate_excess(
+                moves[is_usable], limits, is_checked=False
+            )
+            terms[is_usable], num_records = found
+        # Candidates beyond their limit need no record.
+        num_candidates = int(np.count_nonzero(~(thresholds + errors < 0.0)))
+        difference = thresholds - terms
+        is_accepted = difference > 0.0
+        for i in np.flatnonzero(~(np.abs(difference) > errors)).tolist():
+            is_accepted[i] = self._is_due(tries[i])
+        return is_accepted, (num_candidates, num_records)
+
+    def _tolerance(
+        self,
+        numbers: BranchNumbers,
+        moves: Array,
+        noise: Array,
+        clocks: Array,
+        thresholds: Array,
+    ) -> Array:
+        """Return a bound of the error of E - G in doubles."""
+        target, facts, u = self.target, self.shape.facts, UNIT_ROUNDOFF
+        dim, num_records = target.dim, target.storage.num_records
+        unit = (dim + 4) * u
+        sizes, lengths = np.linalg.norm(moves, axis=1), np.linalg.norm(noise, axis=1)
+        length, curvature = facts.row_length, facts.curvature
+        margins, slopes, values, mixed = facts.sizes
+        ridge = target.k * target.mu * target.curvature[0]
+        center = target.regularizer_params.center
+        distance = float(np.linalg.norm(self.shape.body.point - center))
+        steepness = curvature * length**2 + ridge
+        slope = slopes * length + ridge * distance + steepness * (sizes + 1.0)
+        error = slope * self._move_errors(numbers, lengths)
+        error = error + 40.0 * u * (values + mixed)
+        # Terms in |w|.
+        linear = curvature * length * 2.2 * facts.margin_error + facts.gradient_error
+        linear += 60.0 * u * length * (slopes + curvature / target.k * margins)
+        linear += 2.0 * unit * float(np.linalg.norm(facts.gradient))
+        error = error + linear * sizes
+        # Terms in |w|^2.
+        trace = float(np.abs(np.diag(numbers.gram)).sum())
+        square = curvature * length**2 * (7.0 * unit + 40.0 * u)
+        square += 2.0 * unit * (float(np.linalg.norm(numbers.gram)) + ridge)
+        square += (1.1 * slack_share(target) + 4.0 * u) * trace
+        error = error + square * sizes**2
+        error = error + 2.0 * unit * lengths**2
+        error = error + math.sqrt(dim) * (lengths + 1.0) * FIRST_ERROR + FIRST_ERROR
+        error = error + 4.0 * u * (clocks + abs(numbers.constant))
+        # The terms of the sum are not negative, and it is at most the threshold.
+        num_terms = min(num_records, BLOCK_NUMBERS) + num_records / 64 + 16
+        error = error + num_terms * u * (np.abs(thresholds) + 1.0 + error)
+        return np.asarray(2.0 * error)
+
+    def _is_due(self, t: Try) -> bool:
+        """Return whether E >= G, by as many digits as needed."""
+        assert t.clock is not None
+        while True:
+            digits = self.digits + MORE_DIGITS * t.num_refinements
+            with decimals(digits):
+                excess, error = self.excess(t, digits)
+                gap = _as_decimal(t.clock.midpoint) - excess
+                if abs(gap) > error:
+                    return gap > 0
+            t.refine()
+
+    def excess(self, t: Try, digits: int) -> tuple[Decimal, Decimal]:
+        """Return G at the midpoints in decimals, and a bound of the distance from G.
+
+        The bound includes the distance of the clock from its midpoint. The context of
+        decimals must have these ``digits``.
+        """
+        move = t.move()
+        energy = energy_rise(
+            self.target,
+            self.shape.body.point,
+            [_as_decimal(w) for w in move],
+            digits,
+        )
+        noise = t.noise_midpoints()
+        square = _as_decimal(sum(z * z for z in noise))
+        constant = _log_share(t.branch) + Decimal(self.height)
+        excess = energy - square / 2 + constant
+        # V has at most this slope within the error of the point.
+        target, facts = self.target, self.shape.facts
+        ridge = target.k * target.mu * target.curvature[0]
+        center = target.regularizer_params.center
+        distance = float(np.linalg.norm(self.shape.body.point - center))
+        reach = math.sqrt(sum(float(w) ** 2 for w in move)) + 1.0
+        steepness = facts.curvature * facts.row_length**2 + ridge
+        slope = facts.sizes[1] * facts.row_length + ridge * distance
+        slope = 1.01 * (slope + steepness * reach)
+        length = math.sqrt(sum(float(z) ** 2 for z in noise)) + 1.0
+        change = Fraction(slope) * self.point_error(t)
+        change += Fraction(1.01 * length * math.sqrt(len(noise)) + 1.0) * t.error
+        error = FIRST_DECIMAL_ERROR.scaleb(-MORE_DIGITS * t.num_refinements)
+        return excess, error + 2 * _as_decimal(change)
+
+    def cell(self, t: Try, step: float) -> list[int]:
+        """Return the nearest multiples of a step to a try, by as many digits as needed.
+
+        A tie has probability 0.
+        """
+        unit = Fraction(step)
+        while True:
+            error = self.point_error(t)
+            cells = []
+            for x in self.point(t):
+                ends = ((x + shift) / unit + Fraction(1, 2) for shift in (-error, error))
+                low, high = map(math.floor, ends)
+                if low != high:
+                    break
+                cells.append(low)
+            else:
+                return cells
+            t.refine()
+
+
+def choose(weights: list[int], word: Callable[[], int]) -> int:
+    """Draw an index with probability proportional to integer weights, exactly.
+
+    Examples
+    --------
+    >>> choose([0, 5, 0], lambda: 1 << 63)
+    1
+    """
+    total = sum(weights)
+    if len(weights) == 1:
+        return 0
+    bits = total.bit_length()
+    while True:
+        number = 0
+        for _ in range(-(-bits // lazy_reals.WORD_BITS)):
+            number = number << lazy_reals.WORD_BITS | word()
+        number &= (1 << bits) - 1
+        for i, weight in enumerate(weights):
+            if number < weight:
+                return i
+            number -= weight
+
+
+def _terms_above(shape: Shape, weights: Weights) -> PreparedLocalized:
+    """Return what evaluates the sum of losses above the quadratic of some weights."""
+    target, mode = shape.target, shape.mode
+    region = Region(
+        ellipsoids=(),
+        half_widths=(),
+        num_rounds=0,
+        has_slabs=False,
+        weights=weights,
+        root=np.eye(target.dim),
+        slack=0.0,
+        mean_excess=math.inf,
+    )
+    return PreparedLocalized(
+        target=target,
+        mode=mode,
+        region=region,
+        proposal=NONE,
+        frame=LocalFrame.new(target, mode, region),
+        pieces=RejectionFunctions.of_target(target),
+    )
+
+
+def _log_share(branch: Branch) -> Decimal:
+    """Return log n_c - log det F_c in the digits of the context."""
+    return Decimal(branch.weight).ln() - sum(
+        (Decimal(x).ln() for x in np.diag(branch.root).tolist()), Decimal(0)
+    )
+
+
+def _as_decimal(number: Fraction) -> Decimal:
+    """Return a fraction in the digits of the context."""
+    return Decimal(number.numerator) / Decimal(number.denominator)
