@@ -178,7 +178,7 @@ class PreparedGlobal:
         num_records = self.target.storage.num_records
         counts = {"proposals": 0, "candidates": 0, "records": 0}
         while True:
-            size = min(1 + counts["candidates"] // 4, MAX_GROUP)
+            size = min(1 + counts["candidates"] // 16, MAX_GROUP)
             tries = self.decisions.draw_tries(word, size)
             is_accepted, num_candidates, num_read = self.decisions.decide(tries)
             counts["proposals"] += size
