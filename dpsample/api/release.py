@@ -229,8 +229,9 @@ def release(
     2), or by the range of log-likelihood ratios. On every data set the draw is within
     total variation gamma of it, which adds (1 + e^epsilon) gamma to delta_0. With
     ``Global`` gamma is 0, and every decision is the one of real arithmetic. So with
-    delta = 0 theta is epsilon-DP, for ideal random bits. The running time depends on the records, so do not publish it, except with
-    ``constant_time``, which takes many times as long.
+    delta = 0 theta is epsilon-DP, for ideal random bits. The running time depends on
+    the records, so do not publish it, except with ``constant_time``, which takes many
+    times as long.
 
     Examples
     --------

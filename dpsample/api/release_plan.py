@@ -225,8 +225,9 @@ class ReleasePlan:
     ) -> tuple[Array, dict[str, Any]]:
         """Return a draw within gamma of the target, and diagnostics of it.
 
-        `Global` is exact, and draws alone. Rejection and the proximal sampler each have a proof of gamma. So the choice
-        between them may depend on the records, namely on the expected work of each.
+        `Global` is exact, and draws alone. Rejection and the proximal sampler each have
+        a proof of gamma. So the choice between them may depend on the records, namely
+        on the expected work of each.
         """
         if isinstance(self.sampler, Global):
             return self._draw_globally(stream, show)
@@ -490,8 +491,8 @@ def _choose_sampler(
     """
     if is_pure and isinstance(sampler, Localized | Proximal):
         raise NoCertificate(
-            f"{type(sampler).__name__} has an error in total variation, which delta = 0 "
-            "cannot pay: use dps.samplers.Global or delta > 0."
+            f"{type(sampler).__name__} has an error in total variation, which "
+            "delta = 0 cannot pay: use dps.samplers.Global or delta > 0."
         )
     if is_pure or isinstance(sampler, Global):
         reason = explain_unsupported_facts(target.problem.facts, target.regularizer)

@@ -51,7 +51,7 @@ class DyadicMatrix:
         return cls(integers, MANTISSA_BITS - lowest)
 
     @property
-    def T(self) -> DyadicMatrix:  # noqa: N802, as arrays name it
+    def T(self) -> DyadicMatrix:
         """Transpose."""
         return DyadicMatrix(self.integers.T, self.shift)
 

@@ -20,6 +20,9 @@ from tests.support.statistics import spend
 L, D = dps.losses, dps.domains
 
 
+LOGISTIC = L.Logistic()
+
+
 def softplus(x: np.ndarray) -> np.ndarray:
     return np.logaddexp(0.0, x)
 
@@ -54,7 +57,7 @@ class GlobalCase:
     mu: float
     slope: float = 1.0  # of the labels' model
     radius: float  # of an ellipsoid that leaves much of the target outside
-    loss: Any = L.Logistic()
+    loss: Any = LOGISTIC
     value: Callable[..., np.ndarray] = logistic
     num_records: int = 80
     fine: int = 600  # cells of the quadrature per axis
@@ -167,7 +170,7 @@ def many_draws(decisions: Decisions, seed: int, num_tries: int) -> np.ndarray:
     word, points = RandomWords(np.random.default_rng(seed)), []
     for _ in range(num_tries // 256):
         made = decisions.draw_tries(word, 256)
-        for i in np.flatnonzero(decisions.decide(made)[0]):
+        for i in np.flatnonzero(decisions.decide(made).is_accepted):
             points.append([float(x) for x in decisions.point(made[i])])
     return np.array(points)
 
@@ -188,17 +191,29 @@ def assert_counts(case: GlobalCase, points: np.ndarray) -> None:
 
 
 CUBE = ([-2.0, -2.0], [2.0, 2.0])
-KITE = D.Polytope([[1.0, 1.0], [-1.0, 2.0], [0.0, -1.0], [-1.0, -1.0]], [1, 1, 0.5, 0.8])
+KITE = D.Polytope(
+    [[1.0, 1.0], [-1.0, 2.0], [0.0, -1.0], [-1.0, -1.0]], [1, 1, 0.5, 0.8]
+)
 SOLID = D.Polytope([[-1.0, 0.0], [0.0, -1.0], [1.0, 1.0]], [0.0, 0.0, 1.0])
 CASES = {
     "ball, d = 1": GlobalCase(
-        domain=D.Ball(2.0), box=([-2.0], [2.0]), k=40.0, mu=0.02, radius=1.2, fine=60_000
+        domain=D.Ball(2.0),
+        box=([-2.0], [2.0]),
+        k=40.0,
+        mu=0.02,
+        radius=1.2,
+        fine=60_000,
     ),
     "ball": GlobalCase(
         domain=D.Ball(2.0), box=CUBE, k=60.0, mu=0.01, slope=0.6, radius=1.6
     ),
     "ball, mode on the sphere": GlobalCase(
-        domain=D.Ball(1.0), box=([-1, -1], [1, 1]), k=80.0, mu=0.01, slope=3.0, radius=1.0
+        domain=D.Ball(1.0),
+        box=([-1, -1], [1, 1]),
+        k=80.0,
+        mu=0.01,
+        slope=3.0,
+        radius=1.0,
     ),
     "box": GlobalCase(
         domain=D.Box(-2.0, 2.0), box=CUBE, k=60.0, mu=0.01, slope=0.6, radius=1.6

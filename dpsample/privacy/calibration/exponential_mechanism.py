@@ -196,8 +196,8 @@ def calibrate(
         is never releasable. "range" takes the largest k for which the range of one
         record's loss (`PublicFacts.loss_range`) proves the budget. It needs a bounded
         domain, no ``strong_convexity`` and no ``confidence``. "auto" is "range" or
-        "exact" by a rule that reads public facts only, and the mechanism names which. At
-        delta = 0 "exact" and "auto" are "range", the only one with a proof.
+        "exact" by a rule that reads public facts only, and the mechanism names which.
+        At delta = 0 "exact" and "auto" are "range", the only one with a proof.
     sampler_share : float
         Part of delta, in [0, 1), for an approximate sampler. delta_exact = (1 - share)
         delta and gamma = share delta/(1 + e^epsilon).

@@ -113,7 +113,9 @@ class ExactBody:
         is_certain = True
         for row, bound in zip(self.sides.tolist(), self.bounds.tolist(), strict=True):
             side = list(map(Fraction, row))
-            slack = Fraction(bound) - sum(a * x for a, x in zip(side, point, strict=True))
+            slack = Fraction(bound) - sum(
+                a * x for a, x in zip(side, point, strict=True)
+            )
             # The sum of sizes is at least the norm of the row.
             change = error * sum(map(abs, side))
             if slack < -change:

@@ -37,6 +37,8 @@ from dpsample.samplers.whole_body.branches import find_branches, new_shape
 from dpsample.samplers.whole_body.tries import Decisions, Try
 from dpsample.targets.gibbs import Gibbs
 
+# Number of tries of a block of draws that are not released.
+BLOCK_TRIES = 64
 # Largest number of tries that are compared with the records together. It grows with the
 # number of tries that a draw has made.
 MAX_GROUP = 64
@@ -98,8 +100,9 @@ class Global(Sampler):
     ...                       loss=dps.losses.Logistic(),
     ...                       domain=dps.domains.Ball(radius=2.0))
     >>> target = dps.Gibbs(problem, k=50.0, mu=0.1)
-    >>> dps.sample(target, 5, sampler=dps.samplers.Global(), seed=1).values.shape
-    (1, 5, 2)
+    >>> draws = dps.sample(target, sampler=dps.samplers.Global(), num_draws=5, seed=1)
+    >>> draws.posterior["theta"].shape
+    (4, 5, 2)
     """
 
     exactness: ClassVar[Exactness] = "iid"
@@ -180,13 +183,13 @@ class PreparedGlobal:
         while True:
             size = min(1 + counts["candidates"] // 16, MAX_GROUP)
             tries = self.decisions.draw_tries(word, size)
-            is_accepted, num_candidates, num_read = self.decisions.decide(tries)
+            verdicts = self.decisions.decide(tries)
             counts["proposals"] += size
-            counts["candidates"] += num_candidates
-            counts["records"] += num_read
+            counts["candidates"] += verdicts.num_candidates
+            counts["records"] += verdicts.num_records
             if counts["records"] > max_passes * num_records:
                 raise WorkLimitError
-            for i in np.flatnonzero(is_accepted).tolist():
+            for i in np.flatnonzero(verdicts.is_accepted).tolist():
                 return tries[i], counts
             if on_passes is not None:
                 on_passes(counts["records"] / num_records)
@@ -199,8 +202,10 @@ class PreparedGlobal:
         return point if target._is_inside(point) else target.domain.project(point)
 
     def init(self, position: Array | None = None) -> ChainState:
-        """Return a state. No draw depends on its position."""
-        return new_state(self.target, self.start if position is None else position)
+        """Return a state without stored draws. No draw depends on its position."""
+        point = self.start if position is None else position
+        memory = np.zeros(1 + BLOCK_TRIES * (self.target.dim + 1))
+        return new_state(self.target, point, memory=memory)
 
     def draw_start(self, rng: np.random.Generator) -> Array:
         """Return the mode, because no draw depends on the start."""
@@ -219,22 +224,43 @@ class PreparedGlobal:
         ]
 
     def runner(self) -> Runner:
-        """Return a function (state, rng, draws, stats) that fills its arrays."""
+        """Return a function (state, rng, draws, stats) that fills its arrays.
+
+        All accepted points of a block of tries are draws. The state's memory holds
+        those that are not used yet, as in `dpsample.samplers.localized.blocks`.
+        """
+        height = self.target.energy(self.start)
 
         def fill(
             state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
         ) -> None:
+            stored = state.memory[1:].reshape(BLOCK_TRIES, -1)
             for i in range(len(draws)):
                 before = state.counts.copy()
-                accepted, counts = self.draw(rng)
-                draws[i] = self.to_point(accepted)
-                state.counts[COUNT.proposals] += counts["proposals"]
-                state.counts[COUNT.accepted] += 1
-                state.counts[COUNT.values] += counts["candidates"]
-                state.counts[COUNT.records] += counts["records"]
-                state.position[:] = draws[i]
-                state.energy[0] = self.target.energy(draws[i])
+                while state.memory[0] == 0.0:
+                    self._store_block(state, stored, rng, height)
+                state.memory[0] -= 1.0
+                row = stored[int(state.memory[0])]
+                draws[i], stats[i] = row[:-1], 0.0
+                state.position[:], state.energy[0] = row[:-1], row[-1]
                 call(fill_statistics, state, before, stats[i])
                 stats[i, STAT.acceptance_rate] = np.nan
 
         return fill
+
+    def _store_block(
+        self, state: ChainState, stored: Array, rng: np.random.Generator, height: float
+    ) -> None:
+        """Store the accepted points of a block of tries, and their energies."""
+        tries = self.decisions.draw_tries(RandomWords(rng), BLOCK_TRIES)
+        verdicts = self.decisions.decide(tries)
+        accepted = np.flatnonzero(verdicts.is_accepted).tolist()
+        for place, i in enumerate(accepted):
+            stored[place, :-1] = self.to_point(tries[i])
+            stored[place, -1] = height + verdicts.rises[i]
+        state.memory[0] = len(accepted)
+        state.counts[COUNT.proposals] += BLOCK_TRIES
+        state.counts[COUNT.accepted] += len(accepted)
+        state.counts[COUNT.values] += verdicts.num_candidates
+        state.counts[COUNT.records] += verdicts.num_records
+        pauses.notify_listeners()

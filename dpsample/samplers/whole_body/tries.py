@@ -9,13 +9,13 @@ E, the *clock*, all with digits on demand (`dpsample.numerics.lazy_reals`). With
 for the integer weight n_c of the branch, a try is accepted if x is in the branch's
 shell and in K, and E >= G_c(z).
 
-**Distribution.** h is at least log det F_c - log n_c - `Branch.lowest` for all branches,
-so that G_c >= 0 on shell and K. The density of z is proportional to e^{-|z|^2/2}, and
-that of w is larger by 1 / det F_c. So the density of accepted x by branch c is
-proportional to n_c (1 / det F_c) e^{-|z|^2/2} e^{-G_c} = e^{-h} e^{-(V(x) - V(x0))}, the
-same for all branches: Theorem 2 of `branches`. Log n_c and log det F_c, the logarithm
-of a product of doubles, are computed to as many digits as G. An h that is too large
-costs tries only, and so h is a double.
+**Distribution.** h is at least log det F_c - log n_c - `Branch.lowest` for all
+branches, so that G_c >= 0 on shell and K. The density of z is proportional to
+e^{-|z|^2/2}, and that of w is larger by 1 / det F_c. So the density of accepted x by
+branch c is proportional to n_c (1 / det F_c) e^{-|z|^2/2} e^{-G_c} = e^{-h} e^{-(V(x) -
+V(x_0))}, the same for all branches: Theorem 2 of `branches`. Log n_c and log det F_c,
+the logarithm of a product of doubles, are computed to as many digits as G. An h that is
+too large costs tries only, and so h is a double.
 
 **Decisions.** Each is first made by doubles with a bound of their error. If it is
 within that bound, it is made by fractions (shell, K and grid) or decimals (E >= G),
@@ -77,26 +77,22 @@ class Try:
 
     __slots__ = ("branch", "clock", "noise", "num_refinements")
 
-    def __init__(
-        self, branch: Branch, noise: list[LazyReal], clock: LazyReal | None
-    ) -> None:
+    def __init__(self, branch: Branch, noise: list[LazyReal], clock: LazyReal) -> None:
         self.branch, self.noise, self.clock = branch, noise, clock
         self.num_refinements = 0
 
     def refine(self) -> None:
         """Draw 64 more digits of every number."""
         self.num_refinements += 1
-        for number in self.noise:
+        for number in (*self.noise, self.clock):
             number.refine()
-        if self.clock is not None:
-            self.clock.refine()
         pauses.notify_listeners()
 
     @property
     def error(self) -> Fraction:
         """Bound of the distance of every number from its midpoint."""
-        clock = [] if self.clock is None else [self.clock]
-        return Fraction(1, 1 << min(number.bits for number in (*self.noise, *clock)))
+        bits = min(number.bits for number in (*self.noise, self.clock))
+        return Fraction(1, 1 << bits)
 
     def noise_midpoints(self) -> list[Fraction]:
         """Return the middle of the interval of each normal number."""
@@ -121,6 +117,31 @@ class BranchNumbers(NamedTuple):
     root_norm: float  # bound of |F|
     shift_norm: float  # bound of |m|
     constant: float  # log n_c - log det F_c + h, rounded
+
+
+class Verdicts(NamedTuple):
+    """Decisions about some tries."""
+
+    is_accepted: NDArray[np.bool_]
+    rises: Array  # V(x) - V(x0) as computed, infinite or NaN if it did not matter
+    num_candidates: int  # tries for which the losses counted
+    num_records: int  # records that were read
+
+    @classmethod
+    def none(cls, size: int) -> Verdicts:
+        """Return the verdicts that reject all tries."""
+        return cls(np.zeros(size, dtype=np.bool_), np.full(size, np.nan), 0, 0)
+
+    def with_part(self, rows: list[int], part: Verdicts) -> Verdicts:
+        """Return the verdicts with those about some tries."""
+        is_accepted, rises = self.is_accepted.copy(), self.rises.copy()
+        is_accepted[rows], rises[rows] = part.is_accepted, part.rises
+        return Verdicts(
+            is_accepted,
+            rises,
+            self.num_candidates + part.num_candidates,
+            self.num_records + part.num_records,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -183,29 +204,19 @@ class Decisions:
             pauses.notify_listeners()
         return tries
 
-    def decide(self, tries: list[Try]) -> tuple[NDArray[np.bool_], int, int]:
-        """Return whether each try is accepted.
-
-        Also return the number of tries for which the losses counted, and that of the
-        records that were read.
-        """
-        is_accepted = np.zeros(len(tries), dtype=np.bool_)
-        num_candidates = num_records = 0
+    def decide(self, tries: list[Try]) -> Verdicts:
+        """Return the decisions about some tries."""
+        total = Verdicts.none(len(tries))
         for branch, numbers in zip(self.branches, self.numbers, strict=True):
             rows = [i for i, t in enumerate(tries) if t.branch is branch]
-            if not rows:
-                continue
-            part = [tries[i] for i in rows]
-            accepted, counts = self._decide_branch(part, branch, numbers)
-            is_accepted[rows] = accepted
-            num_candidates += counts[0]
-            num_records += counts[1]
-        return is_accepted, num_candidates, num_records
+            if rows:
+                part = [tries[i] for i in rows]
+                total = total.with_part(rows, self._decide_branch(part, numbers))
+        return total
 
-    def _decide_branch(
-        self, tries: list[Try], branch: Branch, numbers: BranchNumbers
-    ) -> tuple[NDArray[np.bool_], tuple[int, int]]:
-        """Return the decisions about tries of one branch, and counts."""
+    def _decide_branch(self, tries: list[Try], numbers: BranchNumbers) -> Verdicts:
+        """Return the decisions about tries of one branch."""
+        branch = tries[0].branch
         noise = np.array([[float(z) for z in t.noise] for t in tries])
         sizes = np.linalg.norm(noise, axis=1)
         moves = branch.shift + noise @ branch.root.T
@@ -218,14 +229,12 @@ class Decisions:
         for i in np.flatnonzero(sides >= 0.0).tolist():
             if sides[i] > 0.0 or self._is_inside(tries[i]):
                 candidates.append(i)
-        is_accepted = np.zeros(len(tries), dtype=np.bool_)
+        verdicts = Verdicts.none(len(tries))
         if not candidates:
-            return is_accepted, (0, 0)
+            return verdicts
         part = [tries[i] for i in candidates]
         arguments = moves[candidates], noise[candidates]
-        accepted, counts = self._compare(part, numbers, *arguments)
-        is_accepted[candidates] = accepted
-        return is_accepted, counts
+        return verdicts.with_part(candidates, self._compare(part, numbers, *arguments))
 
     def _move_errors(self, numbers: BranchNumbers, sizes: Array) -> Array:
         """Return bounds of the errors of moves in doubles."""
@@ -258,7 +267,7 @@ class Decisions:
         return self.shape.body.side_of(points, errors + rounding)
 
     def _is_inside(self, t: Try) -> bool:
-        """Return whether a try is in its shell and in K, by as many digits as needed."""
+        """Return whether a try is in shell and K, by as many digits as needed."""
         return self._until_certain(t, self._in_shell) and self._until_certain(
             t, self._in_body
         )
@@ -312,15 +321,11 @@ class Decisions:
 
     def _compare(
         self, tries: list[Try], numbers: BranchNumbers, moves: Array, noise: Array
-    ) -> tuple[NDArray[np.bool_], tuple[int, int]]:
-        """Return whether E >= G for each try in shell and K, and counts."""
-        ridge = self.target.k * self.target.mu * self.target.curvature[0]
-        clocks = np.array([float(t.clock) for t in tries if t.clock is not None])
-        matrix = numbers.gram + ridge * np.eye(len(numbers.gram))
-        bound = moves @ self.shape.facts.gradient
-        bound = bound + 0.5 * np.einsum("ij,jk,ik->i", moves, matrix, moves)
-        bound = bound - 0.5 * np.einsum("ij,ij->i", noise, noise) + numbers.constant
-        thresholds = clocks - bound
+    ) -> Verdicts:
+        """Return whether E >= G for tries of one branch that are in shell and K."""
+        clocks = np.array([float(t.clock) for t in tries])
+        offsets = self._offsets(numbers, moves, noise)
+        thresholds = clocks - offsets
         errors = self._tolerance(numbers, moves, noise, clocks, thresholds)
         # NaN, which no comparison of doubles decides, goes to the decimals.
         is_usable = np.isfinite(thresholds) & np.isfinite(errors)
@@ -338,7 +343,18 @@ class Decisions:
         is_accepted = difference > 0.0
         for i in np.flatnonzero(~(np.abs(difference) > errors)).tolist():
             is_accepted[i] = self._is_due(tries[i])
-        return is_accepted, (num_candidates, num_records)
+        squares = np.einsum("ij,ij->i", noise, noise)
+        rises = terms + offsets + 0.5 * squares - numbers.constant
+        return Verdicts(is_accepted, rises, num_candidates, num_records)
+
+    def _offsets(self, numbers: BranchNumbers, moves: Array, noise: Array) -> Array:
+        """Return G less the terms of the records."""
+        ridge = self.target.k * self.target.mu * self.target.curvature[0]
+        matrix = numbers.gram + ridge * np.eye(len(numbers.gram))
+        offsets = moves @ self.shape.facts.gradient
+        offsets = offsets + 0.5 * np.einsum("ij,jk,ik->i", moves, matrix, moves)
+        squares = np.einsum("ij,ij->i", noise, noise)
+        return np.asarray(offsets - 0.5 * squares + numbers.constant)
 
     def _tolerance(
         self,
@@ -383,7 +399,6 @@ class Decisions:
 
     def _is_due(self, t: Try) -> bool:
         """Return whether E >= G, by as many digits as needed."""
-        assert t.clock is not None
         while True:
             digits = self.digits + MORE_DIGITS * t.num_refinements
             with decimals(digits):
@@ -435,7 +450,9 @@ class Decisions:
             error = self.point_error(t)
             cells = []
             for x in self.point(t):
-                ends = ((x + shift) / unit + Fraction(1, 2) for shift in (-error, error))
+                ends = (
+                    (x + shift) / unit + Fraction(1, 2) for shift in (-error, error)
+                )
                 low, high = map(math.floor, ends)
                 if low != high:
                     break
