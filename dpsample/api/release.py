@@ -171,7 +171,7 @@ def release(
     max_work : float, optional
         Maximum number of passes over the records, in addition to the fit. If they do
         not suffice, nothing is released, and the budget counts as spent. At delta = 0
-        there must be no limit, and no ``deadline`` or ``constant_time``.
+        neither a limit nor ``deadline`` or ``constant_time`` is allowed.
     deadline : float, optional
         Seconds after the beginning of the call at which the result is returned. If the
         draw fails or is not finished by then, nothing is released, the budget counts as
@@ -228,7 +228,7 @@ def release(
     (epsilon, delta_0)-DP by the Gaussian comparison theorem (arXiv:2207.08347, Theorem
     2), or by the range of log-likelihood ratios. On every data set the draw is within
     total variation gamma of it, which adds (1 + e^epsilon) gamma to delta_0. With
-    ``Global`` gamma is 0, and every decision is the one of real arithmetic. So with
+    ``Global`` gamma is 0, and decisions are made as in real arithmetic. So with
     delta = 0 theta is epsilon-DP, for ideal random bits. The running time depends on
     the records, so do not publish it, except with ``constant_time``, which takes many
     times as long.
@@ -259,9 +259,6 @@ def release(
         require_arithmetic()  # must fail before the problem keeps a plan
     if constant_time:
         check_facts(problem, budget, sampler_share)
-        if budget.is_pure:
-            remedy = "It releases nothing with a probability that delta must pay."
-            check.fail("constant_time", "False at delta = 0", constant_time, remedy)
         excluded = {"sampler": sampler, "max_work": max_work, "deadline": deadline}
         for name, value in excluded.items():
             if value is not None:
@@ -310,6 +307,9 @@ def _release_in_constant_time(
 
     With a small probability, which delta includes, nothing is released.
     """
+    if budget.is_pure:
+        remedy = "It releases nothing with a probability that delta must pay."
+        check.fail("constant_time", "False at delta = 0", "True", remedy)
     mechanism = calibrate(problem, budget, **options)
     if problem.data.dense.shape[0] == 0:
         check.fail(

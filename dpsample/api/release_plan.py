@@ -272,10 +272,7 @@ class ReleasePlan:
     def _draw_globally(
         self, stream: np.random.Generator, show: ShowProgress
     ) -> tuple[Array, dict[str, Any]]:
-        """Draw exactly on the whole domain, and return a function of the grid's cell.
-
-        The cell is the one of the exact draw, by digits on demand.
-        """
+        """Draw exactly on the whole domain. Theta depends on the draw's cell only."""
 
         def on_passes(done: float) -> None:
             show(f"{NOT_PRIVATE}: {done:.3g} passes over the records so far")

@@ -41,14 +41,9 @@ class DyadicMatrix:
         is_used = mantissas != 0
         lowest = int(exponents[is_used].min()) if is_used.any() else 0
         shifts = np.where(is_used, exponents - lowest, 0)
-        integers = np.empty(mantissas.shape, dtype=object)
-        integers.flat = [
-            mantissa << shift
-            for mantissa, shift in zip(
-                mantissas.ravel().tolist(), shifts.ravel().tolist(), strict=True
-            )
-        ]
-        return cls(integers, MANTISSA_BITS - lowest)
+        pairs = zip(mantissas.ravel().tolist(), shifts.ravel().tolist(), strict=True)
+        integers = np.array([m << s for m, s in pairs], dtype=object)
+        return cls(integers.reshape(mantissas.shape), MANTISSA_BITS - lowest)
 
     @property
     def T(self) -> DyadicMatrix:
@@ -69,12 +64,12 @@ class DyadicMatrix:
     def __add__(self, other: DyadicMatrix) -> DyadicMatrix:
         """Return the sum."""
         shift = max(self.shift, other.shift)
-        return DyadicMatrix(self._at(shift) + other._at(shift), shift)
+        return DyadicMatrix(self._rescale(shift) + other._rescale(shift), shift)
 
     def __sub__(self, other: DyadicMatrix) -> DyadicMatrix:
         """Return the difference."""
         shift = max(self.shift, other.shift)
-        return DyadicMatrix(self._at(shift) - other._at(shift), shift)
+        return DyadicMatrix(self._rescale(shift) - other._rescale(shift), shift)
 
     def times(self, factor: float) -> DyadicMatrix:
         """Return the product with a double."""
@@ -85,7 +80,8 @@ class DyadicMatrix:
 
     def fractions(self) -> list[Any]:
         """Return nested lists of fractions."""
-        return self._fractions(self.integers.tolist())
+        nested: list[Any] = self._fractions(self.integers.tolist())
+        return nested
 
     def fraction(self) -> Fraction:
         """Return the number of an array of one number."""
@@ -106,7 +102,7 @@ class DyadicMatrix:
         rows = (a + abs(a) - size for a, size in zip(diagonal, sizes, strict=True))
         return self._fraction(min(rows), self.shift)
 
-    def _at(self, shift: int) -> NDArray[Any]:
+    def _rescale(self, shift: int) -> NDArray[Any]:
         return self.integers * (1 << (shift - self.shift))
 
     def _fractions(self, integers: Any) -> Any:

@@ -30,7 +30,7 @@ WORD_BITS = 64
 BLOCK_WORDS = 256
 
 
-class RandomWords:
+class BitStream:
     """Words of 64 fair bits of a generator, drawn in blocks."""
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -106,7 +106,7 @@ def exponential(word: Callable[[], int]) -> LazyReal:
 
     Examples
     --------
-    >>> word = RandomWords(np.random.default_rng(1))
+    >>> word = BitStream(np.random.default_rng(1))
     >>> 0.0 < float(exponential(word)) < 20.0
     True
     """
@@ -135,7 +135,7 @@ def normal(word: Callable[[], int]) -> LazyReal:
 
     Examples
     --------
-    >>> word = RandomWords(np.random.default_rng(1))
+    >>> word = BitStream(np.random.default_rng(1))
     >>> abs(float(normal(word))) < 10.0
     True
     """
@@ -153,10 +153,10 @@ def _is_normal(size: LazyReal, clock: LazyReal) -> bool:
         # All numbers are in units of 2^-bits, and squares in units of 2^-2 bits.
         low = size.digits - (1 << size.bits)
         ends = low * low, (low + 1) * (low + 1)
-        least = 0 if low in (0, -1) else min(ends)
+        smallest = 0 if low in (0, -1) else min(ends)
         if clock.digits << (size.bits + 1) >= max(ends):
             return True
-        if (clock.digits + 1) << (size.bits + 1) <= least:
+        if (clock.digits + 1) << (size.bits + 1) <= smallest:
             return False
         size.refine()
         clock.refine()

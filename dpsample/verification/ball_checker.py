@@ -917,6 +917,9 @@ def _check_sampler(c: Json) -> tuple[Json, Json]:
     _require(name != "draw/localized" or is_smooth, "the loss cannot be localized")
     if name == "draw/global":
         _check_global(c["facts"], c["p"])
+    if c["budget"]["delta"] == 0.0 and spec is not None:
+        is_pure = kind.get("exact", False) and kind.get("counted", False)
+        _require(is_pure, "the sampler has an error, which delta = 0 does not include")
     return kind, spec.parameters if isinstance(spec, _Spec) else {}
 
 
@@ -972,8 +975,8 @@ def _prove_draw(c: Json) -> Lines:
     """Prove a `Certificate`: sensitivity, gdp, delta and the sampler's error."""
     _require(set(c) == DRAW_FIELDS, "the certificate has other fields")
     # Only the range of log ratios proves a draw at delta = 0.
-    budget = _budget(c, pure=c["calibration"] == "range")
-    facts, (epsilon, delta, relation) = c["facts"], budget
+    is_range = c["calibration"] == "range"
+    facts, (epsilon, delta, relation) = c["facts"], _budget(c, pure=is_range)
     _check_facts(facts)
     kind, parameters = _check_sampler(c)
     _check_draw_form(c, kind)
@@ -981,9 +984,6 @@ def _prove_draw(c: Json) -> Lines:
         name: _float(c[name], name, zero=name == "delta_exact" and delta == 0.0)
         for name in ("lipschitz", "diff_lipschitz", "k", "mu", "gdp", "delta_exact")
     }
-    if delta == 0.0 and c["sampler"] is not None:
-        is_pure = kind.get("exact", False) and kind.get("counted", False)
-        _require(is_pure, "the sampler has an error, which delta = 0 does not include")
     is_paper, ridge = c["calibration"] == "paper", c["strong_convexity"]
     may_be_exact = kind.get("exact", False) or c["sampler"] is None
     gamma = _float(c["gamma"], "gamma", zero=may_be_exact)
@@ -996,7 +996,7 @@ def _prove_draw(c: Json) -> Lines:
     else:
         _require(facts["domain"]["name"] != "whole_space", "the domain is unbounded")
     n, shift = facts["num_records"], SHIFTS[relation]
-    parameter = "k*Omega/n" if c["calibration"] == "range" else "gdp"
+    parameter = "k*Omega/n" if is_range else "gdp"
     # A ridge is part of each record's loss, so a record that is set to zero takes its
     # share of the curvature along.
     loses_curvature = ridge > 0.0 and relation == "zero_out"
@@ -1015,7 +1015,7 @@ def _prove_draw(c: Json) -> Lines:
 
     def curve() -> tuple[Ball, Ball]:
         delta_0 = arb(numbers["delta_exact"])
-        if c["calibration"] == "range":
+        if is_range:
             # One record changes n F by its loss, or by two losses if it is replaced.
             change = shift * _largest_oscillation(facts)
             return _range_delta(arb(numbers["k"]) * change / n, proved), delta_0

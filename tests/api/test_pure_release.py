@@ -53,17 +53,17 @@ def test_certificates_are_pure_and_verify(domain, relation):
     assert grid.holds(answer.theta)
 
 
-def forged(**changes):
+def forge(**changes):
     mechanism = dps.calibrate(problem_on(D.Ball(1.0)), PURE)
     certificate = mechanism.certificate.with_sampler(sampler="Global()")
     return replace(certificate, **changes, digest="")
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0 - 1e-9])
-def test_a_smaller_range_of_a_loss_is_refused(share):
-    """As with half of the sensitivity: k is too large, and mu keeps the rest."""
-    true = forged()
-    bad = forged(k=true.k / share, mu=true.mu / share)
+def test_a_smaller_range_of_a_loss_is_rejected(share):
+    """With half of the sensitivity k is too large, and mu keeps the other numbers."""
+    true = forge()
+    bad = forge(k=true.k / share, mu=true.mu / share)
     for checker, error in (("standard", ValueError), ("ball", NotProved)):
         with pytest.raises(error):
             dps.verify(bad, checker=checker)
@@ -124,21 +124,30 @@ def test_global_draws_pay_no_gamma_at_larger_delta():
     dps.verify(answer.certificate, checker="ball")
 
 
-HINGE, WIDE = L.Hinge(), D.Ball(1.0)
-
-
 @pytest.mark.parametrize(
     ("domain", "loss", "options", "reason"),
     [
-        (WIDE, HINGE, {}, "no bounded curvature"),
-        (D.Ball(1.0, p=1.0), None, {}, "no l2 ball, box or polytope"),
-        (D.Simplex(), None, {}, "no l2 ball, box or polytope"),
-        (WIDE, None, {"p": 1.5}, "use p = 2"),
-        (WIDE, None, {"sampler": dps.samplers.Localized()}, "use dps.samplers.Global"),
-        (WIDE, None, {"sampler": dps.samplers.Proximal()}, "use dps.samplers.Global"),
+        (D.Ball(1.0), L.Hinge(), {}, "no bounded curvature"),
+        (D.Ball(1.0, p=1.0), None, {}, "neither an l2 ball"),
+        (D.Simplex(), None, {}, "neither an l2 ball"),
+        (D.Ball(1.0), None, {"p": 1.5}, "use p = 2"),
+        (
+            D.Ball(1.0),
+            None,
+            {"sampler": dps.samplers.Localized()},
+            "use dps.samplers.Global",
+        ),
+        (
+            D.Ball(1.0),
+            None,
+            {"sampler": dps.samplers.Proximal()},
+            "use dps.samplers.Global",
+        ),
     ],
 )
-def test_what_has_no_proof_is_refused_by_public_facts(domain, loss, options, reason):
+def test_targets_without_a_proof_are_rejected_by_public_facts(
+    domain, loss, options, reason
+):
     with pytest.raises(NoCertificate, match=reason):
         dps.release(problem_on(domain, loss), PURE, **options)
 
@@ -154,12 +163,12 @@ def test_what_has_no_proof_is_refused_by_public_facts(domain, loss, options, rea
         ({"confidence": 0.9}, "confidence must be None"),
     ],
 )
-def test_options_with_an_error_are_refused(options, reason):
+def test_options_with_an_error_are_rejected(options, reason):
     with pytest.raises(ValueError, match=reason):
-        dps.release(problem_on(WIDE), PURE, **options)
+        dps.release(problem_on(D.Ball(1.0)), PURE, **options)
 
 
-def test_unbounded_domains_are_refused():
+def test_unbounded_domains_are_rejected():
     facts = PublicFacts(
         num_records=10,
         dim=2,
@@ -173,7 +182,7 @@ def test_unbounded_domains_are_refused():
 
 
 def test_ledgers_of_pure_releases_stay_pure():
-    problem = problem_on(WIDE)
+    problem = problem_on(D.Ball(1.0))
     ledger = Ledger(budget=dps.Budget(epsilon=2.0, delta=0.0))
     for _ in range(2):
         dps.release(problem, PURE, ledger=ledger)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.numerics.lazy_reals import RandomWords
+from dpsample.numerics.lazy_reals import BitStream
 from dpsample.samplers.localized.exact_rejection import decimals
-from dpsample.samplers.whole_body import branches, global_draws, tries
+from dpsample.samplers.whole_body import branches, global_draws
+from dpsample.samplers.whole_body import decisions as decisions_module
 from dpsample.samplers.whole_body.body import ExactBody
 from dpsample.samplers.whole_body.global_draws import PreparedGlobal
 from tests.support.exact_energies import HOSTILE, REAL
@@ -24,13 +25,10 @@ from tests.support.global_cases import (
 from tests.support.statistics import rejected
 from tests.support.tiers import one_in, usual
 
-# Cases whose numbers of tries are small.
-QUICK = ("ball, d = 1", "ball", "box", "huber", "smoothed hinge")
-
 
 @usual("ball, d = 1", "box, mode on a side")
 @pytest.mark.parametrize("name", CASES)
-def test_draws_have_the_law_of_the_quadrature(name):
+def test_draws_have_the_distribution_of_the_quadrature(name):
     case = CASES[name]
     draws = dps.sample(
         case.target,
@@ -47,9 +45,9 @@ def test_draws_have_the_law_of_the_quadrature(name):
 @usual("ball-]", "ball-factor")
 @pytest.mark.parametrize("bug", ["", "no outside", "factor", "determinant", "steep"])
 @pytest.mark.parametrize("name", ["ball", "box"])
-def test_small_ellipsoids_have_the_same_law_and_bugs_are_seen(name, bug):
+def test_small_ellipsoids_have_it_too_and_bugs_are_seen(name, bug):
     case = CASES[name]
-    decisions = case.prepared(bug).decisions
+    decisions = case.prepare(bug).decisions
     points = many_draws(decisions, 11, 20_000)
     if not bug:
         outside = sum(b.weight for b in decisions.branches[1:])
@@ -61,10 +59,10 @@ def test_small_ellipsoids_have_the_same_law_and_bugs_are_seen(name, bug):
 
 
 def excesses(decisions, count):
-    """G as computed, and bounds of its error, of tries in shell and body."""
-    word, found = RandomWords(np.random.default_rng(5)), []
+    """G as computed, and bounds of its error, of proposals in shell and body."""
+    word, found = BitStream(np.random.default_rng(5)), []
     for _ in range(count // 100):
-        for t in decisions.draw_tries(word, 100):
+        for t in decisions.draw_proposals(word, 100):
             if not (decisions._in_shell(t) and decisions._in_body(t)):
                 continue
             numbers = decisions.numbers[decisions.branches.index(t.branch)]
@@ -88,7 +86,7 @@ def test_no_excess_is_negative(name):
 
 
 def test_a_bound_that_is_too_steep_has_negative_excess():
-    excess, _ = excesses(CASES["ball"].prepared("steep").decisions, 600).T
+    excess, _ = excesses(CASES["ball"].prepare("steep").decisions, 600).T
     assert excess.min() < -1e-2
 
 
@@ -107,10 +105,10 @@ def test_errors_of_doubles_are_below_their_bounds(name):
     """Against 80 digits by other code, on hostile records."""
     case = HOSTILE[name]
     decisions = PreparedGlobal.from_target(case.target).decisions
-    word, real = RandomWords(np.random.default_rng(6)), REAL.mpf
+    word, real = BitStream(np.random.default_rng(6)), REAL.mpf
     base = [real(float(x)) for x in decisions.shape.body.point]
     base_energy = case.energy(base)
-    for t in decisions.draw_tries(word, 6):
+    for t in decisions.draw_proposals(word, 6):
         numbers = decisions.numbers[decisions.branches.index(t.branch)]
         noise = np.array([[float(z) for z in t.noise]])
         moves = t.branch.shift + noise @ t.branch.root.T
@@ -131,7 +129,7 @@ def test_errors_of_doubles_are_below_their_bounds(name):
         true += REAL.log(t.branch.weight) - determinant + real(decisions.height)
         true -= sum(z * z for z in exact_noise) / 2
         assert abs(real(float(found[0])) - true) <= bound
-        digits = decisions.digits + tries.MORE_DIGITS
+        digits = decisions.digits + decisions_module.MORE_DIGITS
         with decimals(digits):
             excess, error = decisions.excess(t, digits)
         assert abs(REAL.mpf(str(excess)) - true) <= REAL.mpf(str(error)) + 1e-30
@@ -144,17 +142,17 @@ def test_errors_of_doubles_are_below_their_bounds(name):
 @one_in(3, 1)
 @pytest.mark.parametrize("name", CASES)
 def test_digits_decide_as_doubles_do(name, monkeypatch):
-    decisions = CASES[name].prepared().decisions
-    made = decisions.draw_tries(RandomWords(np.random.default_rng(7)), 30)
+    decisions = CASES[name].prepare().decisions
+    made = decisions.draw_proposals(BitStream(np.random.default_rng(7)), 30)
     by_doubles = decisions.decide(made).is_accepted
     # With infinite bounds nothing is decided by doubles.
     monkeypatch.setattr(
-        tries.Decisions,
+        decisions_module.Decisions,
         "_tolerance",
         lambda self, numbers, moves, *rest: np.full(len(moves), np.inf),
     )
     monkeypatch.setattr(
-        tries.Decisions,
+        decisions_module.Decisions,
         "_move_errors",
         lambda self, numbers, sizes: np.full(len(sizes), np.inf),
     )
@@ -162,9 +160,9 @@ def test_digits_decide_as_doubles_do(name, monkeypatch):
 
 
 def test_cells_are_those_of_all_later_digits():
-    decisions = CASES["ball"].prepared().decisions
+    decisions = CASES["ball"].prepare().decisions
     rng = np.random.default_rng(8)
-    for t in decisions.draw_tries(RandomWords(rng), 20):
+    for t in decisions.draw_proposals(BitStream(rng), 20):
         # The step is so small that 64 digits are not enough.
         cells = decisions.cell(t, 2.0**-70)
         t.refine()
@@ -174,8 +172,8 @@ def test_cells_are_those_of_all_later_digits():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("left", ["no theta", "no proof but the ridge's"])
-def test_fallbacks_have_the_same_law(left, monkeypatch):
+@pytest.mark.parametrize("left", ["no theta", "the ridge alone"])
+def test_fallbacks_have_the_same_distribution(left, monkeypatch):
     if left == "no theta":
         monkeypatch.setattr(branches, "largest_multiple", lambda *_: 0.0)
     else:
@@ -199,7 +197,7 @@ def test_any_point_may_be_x0(monkeypatch):
 
 def test_eigenvalues_are_proved_from_below():
     case = CASES["box"]
-    shape = case.prepared().decisions.shape
+    shape = case.prepare().decisions.shape
     metric = shape.metric_root @ shape.metric_root.T
     theta = branches.largest_multiple(0.7 * metric, shape)
     assert 0.6999 < theta < 0.7
@@ -230,10 +228,10 @@ def test_the_proved_minimum_is_below_the_form():
     assert branches.proved_minimum(form, branch.shift, 0.99 * branch.root) is None
 
 
-def test_walls_only_lower_the_bound_on_the_body():
+def test_terms_of_the_boundary_only_lower_the_bound():
     for name in ("ball, mode on the sphere", "box, mode in a corner", "polytope"):
         case = CASES[name]
-        shape = case.prepared().decisions.shape
+        shape = case.prepare().decisions.shape
         form = branches.press(shape, branches.Fraction(0), np.eye(2))
         rng, low, high = np.random.default_rng(10), *map(np.array, case.box)
         points = low + (high - low) * rng.random((4_000, 2))
@@ -269,13 +267,13 @@ def test_bodies_are_decided_exactly(name):
     ("loss", "domain", "p", "reason"),
     [
         (L.Hinge(), D.Ball(1.0), 2.0, "bounded curvature"),
-        (L.Logistic(), D.Ball(1.0, p=1.0), 2.0, "no l2 ball, box or polytope"),
-        (L.Logistic(), D.Simplex(), 2.0, "no l2 ball, box or polytope"),
+        (L.Logistic(), D.Ball(1.0, p=1.0), 2.0, "neither an l2 ball"),
+        (L.Logistic(), D.Simplex(), 2.0, "neither an l2 ball"),
         (L.Logistic(), D.WholeSpace(), 2.0, "unbounded"),
         (L.Logistic(), D.Ball(1.0), 1.5, "use p = 2"),
     ],
 )
-def test_what_has_no_proof_is_refused(loss, domain, p, reason):
+def test_targets_without_a_proof_are_rejected(loss, domain, p, reason):
     problem = dps.Problem([[0.5, 0.5]], [1.0], loss=loss, domain=domain, row_bound=1.0)
     penalty = dps.regularizers.SquaredNorm(p)
     target = dps.Gibbs(problem, k=1.0, mu=1.0, regularizer=penalty)
@@ -294,8 +292,8 @@ def test_the_energy_needs_a_weight():
 
 def test_weights_are_chosen_exactly():
     counts = np.zeros(3)
-    word = RandomWords(np.random.default_rng(14))
+    word = BitStream(np.random.default_rng(14))
     for _ in range(3_000):
-        counts[tries.choose([1, 2, 3], word)] += 1
+        counts[decisions_module.choose([1, 2, 3], word)] += 1
     assert abs(counts / 3_000 - np.array([1, 2, 3]) / 6).max() < 0.06
-    assert mpmath.mpf(tries.choose([7], word)) == 0
+    assert mpmath.mpf(decisions_module.choose([7], word)) == 0

@@ -11,10 +11,10 @@ import numpy as np
 from scipy.stats import chi2
 
 import dpsample as dps
-from dpsample.numerics.lazy_reals import RandomWords
-from dpsample.samplers.whole_body import branches, tries
+from dpsample.numerics.lazy_reals import BitStream
+from dpsample.samplers.whole_body import branches, decisions
+from dpsample.samplers.whole_body.decisions import Decisions
 from dpsample.samplers.whole_body.global_draws import PreparedGlobal
-from dpsample.samplers.whole_body.tries import Decisions
 from tests.support.statistics import spend
 
 L, D = dps.losses, dps.domains
@@ -55,8 +55,8 @@ class GlobalCase:
     box: tuple[list[float], list[float]]  # ends of a box that contains the domain
     k: float
     mu: float
-    slope: float = 1.0  # of the labels' model
-    radius: float  # of an ellipsoid that leaves much of the target outside
+    slope: float = 1.0  # length of the coefficients of the labels
+    radius: float  # an ellipsoid with it leaves much of the target outside
     loss: Any = LOGISTIC
     value: Callable[..., np.ndarray] = logistic
     num_records: int = 80
@@ -133,13 +133,17 @@ class GlobalCase:
             cells = np.add.reduceat(cells, starts, axis=j)
         return edges, cells
 
-    def prepared(self, bug: str = "") -> PreparedGlobal:
+    def prepare(self, bug: str = "") -> PreparedGlobal:
         """The sampler with the small ellipsoid, or with one bug."""
         return prepare(self, self.radius, bug)
 
 
 def prepare(case: GlobalCase, radius: float | None, bug: str = "") -> PreparedGlobal:
-    best, level, share = branches._best_radius, branches.shell_level, tries._log_share
+    best, level, share = (
+        branches._best_radius,
+        branches.shell_level,
+        decisions._log_share,
+    )
     try:
         if radius is not None:
             branches._best_radius = lambda shape: radius
@@ -148,11 +152,11 @@ def prepare(case: GlobalCase, radius: float | None, bug: str = "") -> PreparedGl
                 level(rho, bregman, *rest) + branches.Fraction(0.3 * bregman * rho**2)
             )
         if bug == "determinant":
-            tries._log_share = lambda branch: tries.Decimal(branch.weight).ln()
+            decisions._log_share = lambda branch: decisions.Decimal(branch.weight).ln()
         made = PreparedGlobal.from_target(case.target)
     finally:
         branches._best_radius, branches.shell_level = best, level
-        tries._log_share = share
+        decisions._log_share = share
     found = made.decisions
     if bug == "no outside":
         found = replace(found, branches=found.branches[:1], numbers=found.numbers[:1])
@@ -165,13 +169,13 @@ def prepare(case: GlobalCase, radius: float | None, bug: str = "") -> PreparedGl
     return replace(made, decisions=found)
 
 
-def many_draws(decisions: Decisions, seed: int, num_tries: int) -> np.ndarray:
-    """The accepted points among some tries."""
-    word, points = RandomWords(np.random.default_rng(seed)), []
-    for _ in range(num_tries // 256):
-        made = decisions.draw_tries(word, 256)
-        for i in np.flatnonzero(decisions.decide(made).is_accepted):
-            points.append([float(x) for x in decisions.point(made[i])])
+def many_draws(law: Decisions, seed: int, num_proposals: int) -> np.ndarray:
+    """The accepted points among some proposals."""
+    word, points = BitStream(np.random.default_rng(seed)), []
+    for _ in range(num_proposals // 256):
+        block = law.draw_proposals(word, 256)
+        for i in np.flatnonzero(law.decide(block).is_accepted):
+            points.append([float(x) for x in law.point(block[i])])
     return np.array(points)
 
 

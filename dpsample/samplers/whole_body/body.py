@@ -20,15 +20,15 @@ WIDENED = 1.0 + 1e-9
 
 
 def explain_unsupported_domain(domain: Domain, dim: int) -> str:
-    """Return why a domain is no body of this module, or "" if it is one."""
+    """Return why a domain is not supported, or "" if it is a body of this module."""
     if not domain.is_bounded:
         return "The domain is unbounded, and the range of the losses infinite."
     has_interior = not domain.has_equalities and domain.affine_dim(dim) == dim
     is_known = domain.has_exact_test and has_interior and domain.lp_exponent != 1.0
     if not is_known:
         return (
-            f"{type(domain).__name__} is no l2 ball, box or polytope with an interior, "
-            "whose points are decided exactly."
+            f"{type(domain).__name__} is neither an l2 ball nor a box or polytope with "
+            "an interior, whose points are decided exactly."
         )
     return ""
 
@@ -38,8 +38,8 @@ class ExactBody:
     """Body K, and the point x0 from which moves w = x - x0 are measured."""
 
     point: Array  # (dim,): x0
-    center: Array  # (dim,): of a ball
-    radius: float  # of a ball, 0 for flat sides
+    center: Array  # (dim,): center of a ball
+    radius: float  # radius of a ball, 0 for flat sides
     sides: Array  # (num_sides, dim): none for a ball
     bounds: Array  # (num_sides,)
     lowest: Array  # (num_sides,): at most the least <a_i, x> on K
@@ -60,8 +60,8 @@ class ExactBody:
             sides, bounds = domain.facets(dim)
         lowest = np.zeros(0)
         if len(sides):
-            most = np.asarray(domain.support(-np.ascontiguousarray(sides)))
-            lowest = -most - MARGIN_SLACK * (1.0 + np.abs(most))
+            heights = np.asarray(domain.support(-np.ascontiguousarray(sides)))
+            lowest = -heights - MARGIN_SLACK * (1.0 + np.abs(heights))
         return cls(
             point=point,
             center=center,
@@ -89,14 +89,15 @@ class ExactBody:
             scale = np.linalg.norm(points, axis=1) + np.linalg.norm(self.center)
             slacks = self.radius - sizes
             error = errors + 2.0 * unit * (scale + sizes + self.radius)
-            return np.sign(slacks) * (np.abs(slacks) > error)
+            return np.asarray(np.sign(slacks) * (np.abs(slacks) > error))
         slacks = self.bounds - points @ self.sides.T
         norms = WIDENED * np.linalg.norm(self.sides, axis=1)
         sizes = np.linalg.norm(points, axis=1)[:, None] * norms
         error = errors[:, None] * norms
         error = error + 2.0 * unit * (sizes + np.abs(self.bounds))
         is_inside, is_outside = slacks > error, slacks < -error
-        return is_inside.all(axis=1) * 1.0 - is_outside.any(axis=1) * 1.0
+        certain = is_inside.all(axis=1) * 1.0 - is_outside.any(axis=1) * 1.0
+        return np.asarray(certain)
 
     def decide(self, point: list[Fraction], error: Fraction) -> bool | None:
         """Return whether K contains all points, or none, within ``error`` of a point.

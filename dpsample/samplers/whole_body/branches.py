@@ -15,8 +15,8 @@ such moves from below (see `dpsample.samplers.localized.region`), M^x be the sum
 *Proof.* The first line is Theorem B of `region`. For the second, b(t) = B(t w/r) is
 convex on [0, r], as K is convex. Its value at rho is at least theta_B rho^2/2, by the
 first line. Its right derivative there is 1/rho times the sum of (k/n) [phi_i'(u_i +
-t_i) - phi_i'(u_i)] t_i and k mu rho^2 \|w/r\|^2, which is at least that of (k/n) c_i^S
-t_i^2, and so at least theta_S rho. Convexity completes the proof. QED
+t_i) - phi_i'(u_i)] t_i and k mu rho^2 \|w/r\|^2, which is at least the sum with (k/n)
+c_i^S t_i^2, and so at least theta_S rho. Convexity completes the proof. QED
 
 It holds for all convex losses of margins, any x0, any P and every rho, and neither the
 size of K nor the position of the mode matters. With theta = 0 it says little.
@@ -40,10 +40,11 @@ e^{-(V - V(x0))} / (C_c p_c) = e^{-(V - V(x0))} / C on K. QED
 
 No part of the target is left out, so there is no error gamma.
 
-**Walls.** On K a ball has s(x) = R^2 - \|x - center\|^2 >= 0, and a pair of parallel
+**Boundary.** On K a ball has s(x) = R^2 - \|x - center\|^2 >= 0, and a pair of parallel
 sides l <= <a, x> <= b has s(x) = (b - <a, x>)(<a, x> - l) >= 0. So t s may be
 subtracted from any bound, with a multiplier t >= 0. The result is a quadratic again,
-steeper by 2 t, whose Gaussian wastes fewer proposals outside of K if x0 is at a wall.
+steeper by 2 t, whose Gaussian wastes fewer proposals outside of K if x0 is at the
+boundary.
 
 **Proof of the constants.** A proposal is x = x0 + m + F z with a standard normal z.
 `Branch.lowest` is at most the infimum over all w of q(w) - \|z\|^2 / 2, where q is the
@@ -54,9 +55,9 @@ the matrix and b the slope of q, S = F^T H F, e = F^T (b + H m) and Gershgorin's
 .. math:: q - |z|^2/2 \ge q(m) - |e|^2 / (2 \sigma),
 
 if sigma > 0. So no rounding error of F, m, or of what they were computed from, matters.
-The doubles of H and b are lowered by bounds of all earlier rounding errors: those of
-Gram matrices by `slack_share`, of the records' weights by 1e-9 of each, and those of
-slopes and margins by their bound times the diameter of K.
+The doubles of H and b are lowered by bounds of all earlier rounding errors: Gram
+matrices by `slack_share`, the records' weights by 1e-9 of each, and slopes and margins
+by their bound times the diameter of K.
 """
 
 from __future__ import annotations
@@ -103,9 +104,9 @@ LOWERINGS = (1e-7, 1e-4, 1e-2, 0.5)
 # PATIENCE radii, and has done so by more than e^0.5.
 RADIUS_GROWTH = 1.3
 PATIENCE = 3
-# Shares of the multipliers that cancel the slope at walls, among which the least mass
+# Shares of the multipliers that cancel the slope at the boundary, among which the mass
 # decides.
-WALL_SCALES = (0.0, 0.5, 1.0)
+MULTIPLIER_SCALES = (0.0, 0.5, 1.0)
 # Weights of branches are integers that sum to about this number.
 WEIGHT_UNITS = 2**60
 
@@ -137,7 +138,7 @@ class Branch:
     root: Array  # (dim, dim): F, upper triangular with a positive diagonal
     lowest: Fraction  # at most V - V(x0) - |z|^2 / 2 on the shell and K
     weights: Weights  # curvatures of records below which a term is never negative
-    weight: int = 1  # of the choice of branches
+    weight: int = 1  # its chance is proportional to it
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -175,9 +176,9 @@ class Shape:
     def lowered_gram(self, weights: Weights) -> Array:
         """Return a matrix below the sum of weighted records and the ridge."""
         gram = gram_of(self.target, self.mode, weights)
-        return self.lowered(LOWERED * 0.5 * (gram + gram.T), self.ridge)
+        return self.lower_matrix(LOWERED * 0.5 * (gram + gram.T), self.ridge)
 
-    def lowered(self, matrix: Array, ridge: float) -> Array:
+    def lower_matrix(self, matrix: Array, ridge: float) -> Array:
         """Return matrix + ridge I, less all rounding errors."""
         identity = np.eye(len(matrix))
         trace = float(np.trace(matrix)) + ridge * len(matrix)
@@ -186,7 +187,7 @@ class Shape:
 
 
 def new_shape(target: Gibbs, mode: Mode, body: ExactBody) -> Shape:
-    """Return the metric of a mode, which is that of the ridge if need be."""
+    """Return the metric of a mode, or of the ridge if that is inaccurate."""
     ridge = target.k * target.mu * target.curvature[0] * (1.0 - 1e-12)
     facts = RecordFacts.compute(target, mode)
     if not np.isfinite(facts.gradient).all():
@@ -200,8 +201,8 @@ def new_shape(target: Gibbs, mode: Mode, body: ExactBody) -> Shape:
         matrix = gram + (ridge + CONDITION * trace) * identity
         better = np.linalg.cholesky(matrix)
         inverse = linalg.solve_triangular(better, identity, lower=True).T
-        if is_inverse(inverse, better):
-            root, back = better, inverse
+        if is_inverse(np.asarray(inverse), np.asarray(better)):
+            root, back = np.asarray(better), np.asarray(inverse)
     return Shape(
         target=target,
         mode=mode,
@@ -235,15 +236,15 @@ def largest_multiple(matrix: Array, shape: Shape) -> float:
     """
     back, root = shape.back, shape.metric_root
     eigenvalues, vectors = np.linalg.eigh(back.T @ matrix @ back)
-    least = float(eigenvalues[0])
-    if not least > 0.0:
+    smallest = float(eigenvalues[0])
+    if not smallest > 0.0:
         return 0.0
     turned = DyadicMatrix.from_doubles(back @ vectors)
     turned_root = turned.T @ DyadicMatrix.from_doubles(root)
     inside = turned.T @ DyadicMatrix.from_doubles(matrix) @ turned
     metric = turned_root @ turned_root.T
     for lowering in LOWERINGS:
-        theta = least * (1.0 - lowering)
+        theta = smallest * (1.0 - lowering)
         if (inside - metric.times(theta)).least_dominance() > 0:
             return theta
     return 0.0
@@ -294,7 +295,7 @@ def bounds_at(
         tau = 2.0 * theta_secant * radius / (inner + outer) * (1.0 - 1e-12)
         tau = min(tau, len(secant) / inner**2)
         level = shell_level(radius, theta_bregman, theta_secant, inner, tau)
-        quadratics.append(press(shape, level, shape.lowered(tau * metric, 0.0)))
+        quadratics.append(press(shape, level, shape.lower_matrix(tau * metric, 0.0)))
         ends.append((inner, math.inf if outer >= shape.reach else outer))
     return Bounds(radius=radius, quadratics=quadratics, ends=ends)
 
@@ -318,14 +319,16 @@ def shell_level(
 
 
 def press(shape: Shape, level: Fraction, matrix: Array) -> Quadratic:
-    """Return level + <g, w> + ||w||_matrix^2 / 2 less the walls of K.
+    """Return level + <g, w> + ||w||_matrix^2 / 2 less terms of the boundary.
 
     The multipliers t are those that leave about the least mass. Any t >= 0 is valid.
     """
     level = level - shape.level_loss
     if shape.body.is_round:
         return _press_on_sphere(shape, level, matrix)
-    pressed = [_press_on_sides(shape, level, matrix, scale) for scale in WALL_SCALES]
+    pressed = [
+        _press_on_sides(shape, level, matrix, scale) for scale in MULTIPLIER_SCALES
+    ]
     return min(pressed, key=Quadratic.log_mass)
 
 
@@ -369,7 +372,7 @@ def _press_on_sides(
 ) -> Quadratic:
     """Return the bound less sums of t_i (b_i - <a_i, x>)(<a_i, x> - l_i).
 
-    Sides at which the energy presses x0 against the wall get multipliers. With scale 1
+    Sides at which the energy presses x0 against them get multipliers. With scale 1
     they cancel the slope there.
     """
     body, gradient, unit = shape.body, shape.facts.gradient, UNIT_ROUNDOFF
@@ -452,7 +455,7 @@ def proved_minimum(quadratic: Quadratic, shift: Array, root: Array) -> Fraction 
 def find_branches(shape: Shape) -> list[Branch]:
     """Return branches that cover K, with proved constants and weights.
 
-    The radius is about the one of least mass. Where no radius has a proof, one branch
+    The radius has about the least mass. Where no radius has a proof, one branch
     covers K, if need be with the matrix of the regularizer alone. This always has a
     proof.
     """
@@ -527,9 +530,11 @@ def _best_radius(shape: Shape) -> float | None:
     if best_radius is None:
         return None
     # Two radii between those that were tried.
-    near = [min(best_radius * RADIUS_GROWTH**x, WIDENED * last) for x in (-0.4, 0.4)]
-    masses = {radius: _estimate_mass(shape, radius) for radius in near}
-    return min((best_radius, *near), key=lambda r: masses.get(r, best))
+    masses = {best_radius: best}
+    for power in (-0.4, 0.4):
+        radius = min(best_radius * RADIUS_GROWTH**power, WIDENED * last)
+        masses[radius] = _estimate_mass(shape, radius)
+    return min(masses, key=masses.__getitem__)
 
 
 def _estimate_mass(shape: Shape, radius: float) -> float:

@@ -14,7 +14,7 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import call
 from dpsample.losses import Loss
-from dpsample.numerics.lazy_reals import RandomWords
+from dpsample.numerics.lazy_reals import BitStream
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.regularizers import Regularizer, SquaredNorm
 from dpsample.samplers.chain import (
@@ -34,13 +34,13 @@ from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.samplers.whole_body.body import ExactBody, explain_unsupported_domain
 from dpsample.samplers.whole_body.branches import find_branches, new_shape
-from dpsample.samplers.whole_body.tries import Decisions, Try
+from dpsample.samplers.whole_body.decisions import Decisions, LazyProposal
 from dpsample.targets.gibbs import Gibbs
 
-# Number of tries of a block of draws that are not released.
-BLOCK_TRIES = 64
-# Largest number of tries that are compared with the records together. It grows with the
-# number of tries that a draw has made.
+# Number of proposals of a block of draws that are not released.
+BLOCK_SIZE = 64
+# Largest number of proposals that are compared with the records together. It grows with
+# the number of proposals that a draw has made.
 MAX_GROUP = 64
 
 
@@ -72,7 +72,11 @@ def _regularizer_obstacle(regularizer: Regularizer, dim: int) -> str:
     """Return why a regularizer is not supported, or ""."""
     low, high = regularizer.curvature_l2(dim)
     is_quadratic = isinstance(regularizer, SquaredNorm) and low == high
-    return "" if is_quadratic else "The regularizer is no squared l2 norm: use p = 2."
+    return (
+        ""
+        if is_quadratic
+        else "The regularizer differs from a squared l2 norm: use p = 2."
+    )
 
 
 @dataclass(frozen=True)
@@ -82,15 +86,15 @@ class Global(Sampler):
     The losses are this package's smooth ones, the regularizer is a squared l2 norm with
     a weight > 0, and the domain is an l2 ball, a box or a polytope with an interior. It
     is the sampler of `dpsample.release` with delta = 0. Where the target is far from a
-    Gaussian, its draws take fewer passes over the records than those of `Localized`.
+    Gaussian, its draws take fewer passes over the records than with `Localized`.
 
     Notes
     -----
     **Guarantee.** For all records, draws are independent and follow the target exactly:
-    no part of it is left out, and every decision is the one of real arithmetic, by
+    no part of it is left out, and decisions are made as in real arithmetic, by
     digits on demand (Theorems 1 and 2 of `dpsample.samplers.whole_body.branches`, and
-    `dpsample.samplers.whole_body.tries`). Random bits are taken to be fair. A draw that
-    is not released is rounded to doubles. The running time depends on the records.
+    `dpsample.samplers.whole_body.decisions`). Random bits are taken to be fair. A draw
+    that is not released is rounded to doubles. The running time depends on the records.
 
     Examples
     --------
@@ -170,32 +174,32 @@ class PreparedGlobal:
         max_passes: float = math.inf,
         *,
         on_passes: Callable[[float], None] | None = None,
-    ) -> tuple[Try, dict[str, int]]:
-        """Return an accepted try and the counts of the draw.
+    ) -> tuple[LazyProposal, dict[str, int]]:
+        """Return an accepted proposal and the counts of the draw.
 
-        There is no limit of tries. `WorkLimitError` says that ``max_passes`` passes
+        There is no limit of proposals. `WorkLimitError` says that ``max_passes`` passes
         over the records did not suffice. ``on_passes`` is called with the number of
         passes so far.
         """
-        word = RandomWords(rng)
+        word = BitStream(rng)
         num_records = self.target.storage.num_records
         counts = {"proposals": 0, "candidates": 0, "records": 0}
         while True:
             size = min(1 + counts["candidates"] // 16, MAX_GROUP)
-            tries = self.decisions.draw_tries(word, size)
-            verdicts = self.decisions.decide(tries)
+            proposals = self.decisions.draw_proposals(word, size)
+            verdicts = self.decisions.decide(proposals)
             counts["proposals"] += size
             counts["candidates"] += verdicts.num_candidates
             counts["records"] += verdicts.num_records
             if counts["records"] > max_passes * num_records:
                 raise WorkLimitError
             for i in np.flatnonzero(verdicts.is_accepted).tolist():
-                return tries[i], counts
+                return proposals[i], counts
             if on_passes is not None:
                 on_passes(counts["records"] / num_records)
             pauses.notify_listeners()
 
-    def to_point(self, accepted: Try) -> Array:
+    def to_point(self, accepted: LazyProposal) -> Array:
         """Return the nearest doubles, or a projection if rounding puts them outside."""
         point = np.array([float(x) for x in self.decisions.point(accepted)])
         target = self.target
@@ -204,7 +208,7 @@ class PreparedGlobal:
     def init(self, position: Array | None = None) -> ChainState:
         """Return a state without stored draws. No draw depends on its position."""
         point = self.start if position is None else position
-        memory = np.zeros(1 + BLOCK_TRIES * (self.target.dim + 1))
+        memory = np.zeros(1 + BLOCK_SIZE * (self.target.dim + 1))
         return new_state(self.target, point, memory=memory)
 
     def draw_start(self, rng: np.random.Generator) -> Array:
@@ -226,7 +230,7 @@ class PreparedGlobal:
     def runner(self) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays.
 
-        All accepted points of a block of tries are draws. The state's memory holds
+        All accepted points of a block of proposals are draws. The state's memory holds
         those that are not used yet, as in `dpsample.samplers.localized.blocks`.
         """
         height = self.target.energy(self.start)
@@ -234,7 +238,7 @@ class PreparedGlobal:
         def fill(
             state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
         ) -> None:
-            stored = state.memory[1:].reshape(BLOCK_TRIES, -1)
+            stored = state.memory[1:].reshape(BLOCK_SIZE, -1)
             for i in range(len(draws)):
                 before = state.counts.copy()
                 while state.memory[0] == 0.0:
@@ -251,15 +255,15 @@ class PreparedGlobal:
     def _store_block(
         self, state: ChainState, stored: Array, rng: np.random.Generator, height: float
     ) -> None:
-        """Store the accepted points of a block of tries, and their energies."""
-        tries = self.decisions.draw_tries(RandomWords(rng), BLOCK_TRIES)
-        verdicts = self.decisions.decide(tries)
+        """Store the accepted points of a block of proposals, and their energies."""
+        proposals = self.decisions.draw_proposals(BitStream(rng), BLOCK_SIZE)
+        verdicts = self.decisions.decide(proposals)
         accepted = np.flatnonzero(verdicts.is_accepted).tolist()
-        for place, i in enumerate(accepted):
-            stored[place, :-1] = self.to_point(tries[i])
-            stored[place, -1] = height + verdicts.rises[i]
+        for row, i in enumerate(accepted):
+            stored[row, :-1] = self.to_point(proposals[i])
+            stored[row, -1] = height + verdicts.rises[i]
         state.memory[0] = len(accepted)
-        state.counts[COUNT.proposals] += BLOCK_TRIES
+        state.counts[COUNT.proposals] += BLOCK_SIZE
         state.counts[COUNT.accepted] += len(accepted)
         state.counts[COUNT.values] += verdicts.num_candidates
         state.counts[COUNT.records] += verdicts.num_records

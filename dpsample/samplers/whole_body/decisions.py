@@ -1,36 +1,36 @@
 r"""Proposals of branches, decided as real arithmetic would decide them.
 
-A *try* has a branch c, a vector z of normal numbers and a standard exponential number
-E, the *clock*, all with digits on demand (`dpsample.numerics.lazy_reals`). With w = m_c
-+ F_c z, x = x0 + w and the *excess*
+A *proposal* has a branch c, a vector z of normal numbers and a standard exponential
+number E, the *clock*, all with digits on demand (`dpsample.numerics.lazy_reals`). With
+w = m_c + F_c z, x = x0 + w and the *excess*
 
 .. math:: G_c(z) = V(x) - V(x_0) - |z|^2 / 2 + \log(n_c) - \log\det F_c + h
 
-for the integer weight n_c of the branch, a try is accepted if x is in the branch's
+for the integer weight n_c of the branch, a proposal is accepted if x is in the branch's
 shell and in K, and E >= G_c(z).
 
 **Distribution.** h is at least log det F_c - log n_c - `Branch.lowest` for all
 branches, so that G_c >= 0 on shell and K. The density of z is proportional to
-e^{-|z|^2/2}, and that of w is larger by 1 / det F_c. So the density of accepted x by
+e^{-|z|^2/2}, and w has this density divided by det F_c. So the density of accepted x by
 branch c is proportional to n_c (1 / det F_c) e^{-|z|^2/2} e^{-G_c} = e^{-h} e^{-(V(x) -
 V(x_0))}, the same for all branches: Theorem 2 of `branches`. Log n_c and log det F_c,
 the logarithm of a product of doubles, are computed to as many digits as G. An h that is
-too large costs tries only, and so h is a double.
+too large costs proposals only, and so h is a double.
 
 **Decisions.** Each is first made by doubles with a bound of their error. If it is
 within that bound, it is made by fractions (shell, K and grid) or decimals (E >= G),
-whose only error is that of the digits that are not drawn yet. While that does not
-decide either, all numbers of the try get 64 more digits. So every decision is the one
-of the exact real numbers, with probability 1, and the law of accepted points has no
-error at all.
+whose only error comes from the digits that are not drawn yet. While that does not
+decide either, all numbers of the proposal get 64 more digits. So every decision is
+right for the exact real numbers, with probability 1, and the distribution of accepted
+points has no error at all.
 
 **Bound of the doubles.** Margins u_i at x0 are rounded by at most the ``margin_error``
 e of `RecordFacts`, so that V differs from the energy with the rounded margins by at
 most k beta e a |w|, with beta the smoothness of a loss and a the length of a row. Terms
 of records have relative errors of 16 u in losses and slopes, with u = 2^-53, and
 (dim + 4) u in margins. They are the same as in `exact_rejection`, which lists them. To
-these come the errors of the gradient and of the Gram matrix, and those of w itself,
-times the slope of V. The sum is doubled.
+these come the errors of the gradient and of the Gram matrix, and the error of w times
+the slope of V. The sum is doubled.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 from dpsample.core import pauses
 from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 from dpsample.numerics import lazy_reals
-from dpsample.numerics.lazy_reals import LazyReal, RandomWords
+from dpsample.numerics.lazy_reals import BitStream, LazyReal
 from dpsample.samplers.errors import FUNCTION_FAILED, raise_unless_ok
 from dpsample.samplers.localized.columns import Weights
 from dpsample.samplers.localized.exact_rejection import decimals, energy_rise
@@ -63,7 +63,7 @@ from dpsample.samplers.localized.rejection import (
 from dpsample.samplers.whole_body.branches import Branch, Shape
 from dpsample.targets.gibbs import Gibbs
 
-# Numbers of a try have at least 64 bits after the point.
+# Numbers of a proposal have at least 64 bits after the point.
 FIRST_ERROR = 2.0**-62
 # Digits of decimals for the first exact decision, whose error is then below
 # FIRST_DECIMAL_ERROR, and digits that each refinement adds.
@@ -72,7 +72,7 @@ FIRST_DECIMAL_ERROR = Decimal("1e-35")
 MORE_DIGITS = 19
 
 
-class Try:
+class LazyProposal:
     """Proposal of one branch."""
 
     __slots__ = ("branch", "clock", "noise", "num_refinements")
@@ -120,20 +120,20 @@ class BranchNumbers(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """Decisions about some tries."""
+    """Decisions about some proposals."""
 
     is_accepted: NDArray[np.bool_]
     rises: Array  # V(x) - V(x0) as computed, infinite or NaN if it did not matter
-    num_candidates: int  # tries for which the losses counted
+    num_candidates: int  # proposals for which the losses counted
     num_records: int  # records that were read
 
     @classmethod
     def none(cls, size: int) -> Verdicts:
-        """Return the verdicts that reject all tries."""
+        """Return the verdicts that reject all proposals."""
         return cls(np.zeros(size, dtype=np.bool_), np.full(size, np.nan), 0, 0)
 
     def with_part(self, rows: list[int], part: Verdicts) -> Verdicts:
-        """Return the verdicts with those about some tries."""
+        """Return the verdicts with those about some proposals."""
         is_accepted, rises = self.is_accepted.copy(), self.rises.copy()
         is_accepted[rows], rises[rows] = part.is_accepted, part.rises
         return Verdicts(
@@ -146,13 +146,13 @@ class Verdicts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decisions:
-    """Branches of one target, and decisions about their tries."""
+    """Branches of one target, and decisions about their proposals."""
 
     shape: Shape
     branches: list[Branch]
     numbers: list[BranchNumbers]
     height: float  # h
-    digits: int  # of decimals for the first exact decision
+    digits: int  # precision of the decimals of the first exact decision
 
     @classmethod
     def from_branches(cls, shape: Shape, branches: list[Branch]) -> Decisions:
@@ -193,31 +193,35 @@ class Decisions:
         """The target."""
         return self.shape.target
 
-    def draw_tries(self, word: RandomWords, size: int) -> list[Try]:
-        """Draw tries with their branches and numbers."""
-        tries = []
+    def draw_proposals(self, word: BitStream, size: int) -> list[LazyProposal]:
+        """Draw proposals with their branches and numbers."""
+        proposals = []
         weights = [branch.weight for branch in self.branches]
         for _ in range(size):
             branch = self.branches[choose(weights, word)]
             noise = [lazy_reals.normal(word) for _ in range(self.target.dim)]
-            tries.append(Try(branch, noise, lazy_reals.exponential(word)))
+            proposals.append(LazyProposal(branch, noise, lazy_reals.exponential(word)))
             pauses.notify_listeners()
-        return tries
+        return proposals
 
-    def decide(self, tries: list[Try]) -> Verdicts:
-        """Return the decisions about some tries."""
-        total = Verdicts.none(len(tries))
+    def decide(self, proposals: list[LazyProposal]) -> Verdicts:
+        """Return the decisions about some proposals."""
+        total = Verdicts.none(len(proposals))
         for branch, numbers in zip(self.branches, self.numbers, strict=True):
-            rows = [i for i, t in enumerate(tries) if t.branch is branch]
+            rows = [
+                i for i, proposal in enumerate(proposals) if proposal.branch is branch
+            ]
             if rows:
-                part = [tries[i] for i in rows]
+                part = [proposals[i] for i in rows]
                 total = total.with_part(rows, self._decide_branch(part, numbers))
         return total
 
-    def _decide_branch(self, tries: list[Try], numbers: BranchNumbers) -> Verdicts:
-        """Return the decisions about tries of one branch."""
-        branch = tries[0].branch
-        noise = np.array([[float(z) for z in t.noise] for t in tries])
+    def _decide_branch(
+        self, proposals: list[LazyProposal], numbers: BranchNumbers
+    ) -> Verdicts:
+        """Return the decisions about proposals of one branch."""
+        branch = proposals[0].branch
+        noise = np.array([[float(z) for z in proposal.noise] for proposal in proposals])
         sizes = np.linalg.norm(noise, axis=1)
         moves = branch.shift + noise @ branch.root.T
         errors = self._move_errors(numbers, sizes)
@@ -227,12 +231,12 @@ class Decisions:
         )
         candidates = []
         for i in np.flatnonzero(sides >= 0.0).tolist():
-            if sides[i] > 0.0 or self._is_inside(tries[i]):
+            if sides[i] > 0.0 or self._is_inside(proposals[i]):
                 candidates.append(i)
-        verdicts = Verdicts.none(len(tries))
+        verdicts = Verdicts.none(len(proposals))
         if not candidates:
             return verdicts
-        part = [tries[i] for i in candidates]
+        part = [proposals[i] for i in candidates]
         arguments = moves[candidates], noise[candidates]
         return verdicts.with_part(candidates, self._compare(part, numbers, *arguments))
 
@@ -241,7 +245,8 @@ class Decisions:
         dim = self.target.dim
         unit = (dim + 4) * UNIT_ROUNDOFF
         digits = numbers.root_norm * math.sqrt(dim) * FIRST_ERROR
-        return 2.0 * unit * (numbers.shift_norm + numbers.root_norm * sizes) + digits
+        reach = numbers.shift_norm + numbers.root_norm * sizes
+        return np.asarray(2.0 * unit * reach + digits)
 
     def _side_of_shell(self, branch: Branch, moves: Array, errors: Array) -> Array:
         """Return 1 inside of the shell, -1 outside, and 0 if doubles cannot tell."""
@@ -257,7 +262,7 @@ class Decisions:
         below = branch.outer - radii
         is_inside = (above > error) & (below > error)
         is_outside = (above < -error) | (below < -error)
-        return is_inside * 1.0 - is_outside * 1.0
+        return np.asarray(is_inside * 1.0 - is_outside * 1.0)
 
     def _side_of_body(self, moves: Array, errors: Array) -> Array:
         """Return the same for K."""
@@ -266,25 +271,27 @@ class Decisions:
         rounding = 2.0 * UNIT_ROUNDOFF * np.linalg.norm(points, axis=1)
         return self.shape.body.side_of(points, errors + rounding)
 
-    def _is_inside(self, t: Try) -> bool:
-        """Return whether a try is in shell and K, by as many digits as needed."""
-        return self._until_certain(t, self._in_shell) and self._until_certain(
-            t, self._in_body
+    def _is_inside(self, proposal: LazyProposal) -> bool:
+        """Return whether a proposal is in shell and K, by as many digits as needed."""
+        return self._until_certain(proposal, self._in_shell) and self._until_certain(
+            proposal, self._in_body
         )
 
     @staticmethod
-    def _until_certain(t: Try, test: Callable[[Try], bool | None]) -> bool:
-        """Return the result of a test, refining the try until it has one."""
-        while (answer := test(t)) is None:
-            t.refine()
+    def _until_certain(
+        proposal: LazyProposal, test: Callable[[LazyProposal], bool | None]
+    ) -> bool:
+        """Return the result of a test, refining the proposal until it has one."""
+        while (answer := test(proposal)) is None:
+            proposal.refine()
         return answer
 
-    def _in_shell(self, t: Try) -> bool | None:
-        """Return whether a try is in its shell, or None if the digits cannot tell."""
-        branch = t.branch
+    def _in_shell(self, proposal: LazyProposal) -> bool | None:
+        """Return whether a proposal is in its shell, or None if it is not certain."""
+        branch = proposal.branch
         if branch.inner < 0.0 and branch.outer == math.inf:
             return True
-        move = t.move()
+        move = proposal.move()
         square = Fraction(0)
         for column in self.shape.metric_root.T.tolist():
             entry = sum(
@@ -292,7 +299,7 @@ class Decisions:
             )
             square += entry * entry
         size = Fraction(1.01 * float(np.linalg.norm(self.shape.metric_root)))
-        error = size * self.point_error(t)
+        error = size * self.point_error(proposal)
         is_certain = True
         for end, sign in ((branch.inner, 1), (branch.outer, -1)):
             if end < 0.0 or end == math.inf:
@@ -305,31 +312,39 @@ class Decisions:
             is_certain = is_certain and (is_above if sign > 0 else is_below)
         return True if is_certain else None
 
-    def _in_body(self, t: Try) -> bool | None:
-        """Return whether a try is in K, or None if the digits cannot tell."""
-        return self.shape.body.decide(self.point(t), self.point_error(t))
+    def _in_body(self, proposal: LazyProposal) -> bool | None:
+        """Return whether a proposal is in K, or None if the digits cannot tell."""
+        return self.shape.body.decide(self.point(proposal), self.point_error(proposal))
 
-    def point(self, t: Try) -> list[Fraction]:
+    def point(self, proposal: LazyProposal) -> list[Fraction]:
         """Return x0 + m + F z at the midpoints."""
         base = map(Fraction, self.shape.body.point.tolist())
-        return [x + w for x, w in zip(base, t.move(), strict=True)]
+        return [x + w for x, w in zip(base, proposal.move(), strict=True)]
 
-    def point_error(self, t: Try) -> Fraction:
-        """Return a bound of the distance of a try from its point at the midpoints."""
-        root = 1.01 * float(np.linalg.norm(t.branch.root)) * math.sqrt(len(t.noise))
-        return Fraction(root) * t.error
+    def point_error(self, proposal: LazyProposal) -> Fraction:
+        """Return a bound of the distance of a proposal from `point`."""
+        root = (
+            1.01
+            * float(np.linalg.norm(proposal.branch.root))
+            * math.sqrt(len(proposal.noise))
+        )
+        return Fraction(root) * proposal.error
 
     def _compare(
-        self, tries: list[Try], numbers: BranchNumbers, moves: Array, noise: Array
+        self,
+        proposals: list[LazyProposal],
+        numbers: BranchNumbers,
+        moves: Array,
+        noise: Array,
     ) -> Verdicts:
-        """Return whether E >= G for tries of one branch that are in shell and K."""
-        clocks = np.array([float(t.clock) for t in tries])
+        """Return whether E >= G for proposals of one branch that are in shell and K."""
+        clocks = np.array([float(proposal.clock) for proposal in proposals])
         offsets = self._offsets(numbers, moves, noise)
         thresholds = clocks - offsets
         errors = self._tolerance(numbers, moves, noise, clocks, thresholds)
         # NaN, which no comparison of doubles decides, goes to the decimals.
         is_usable = np.isfinite(thresholds) & np.isfinite(errors)
-        terms = np.full(len(tries), np.nan)
+        terms = np.full(len(proposals), np.nan)
         num_records = 0
         if is_usable.any():
             limits = thresholds[is_usable] + errors[is_usable]
@@ -342,7 +357,7 @@ class Decisions:
         difference = thresholds - terms
         is_accepted = difference > 0.0
         for i in np.flatnonzero(~(np.abs(difference) > errors)).tolist():
-            is_accepted[i] = self._is_due(tries[i])
+            is_accepted[i] = self._is_due(proposals[i])
         squares = np.einsum("ij,ij->i", noise, noise)
         rises = terms + offsets + 0.5 * squares - numbers.constant
         return Verdicts(is_accepted, rises, num_candidates, num_records)
@@ -397,33 +412,33 @@ class Decisions:
         error = error + num_terms * u * (np.abs(thresholds) + 1.0 + error)
         return np.asarray(2.0 * error)
 
-    def _is_due(self, t: Try) -> bool:
+    def _is_due(self, proposal: LazyProposal) -> bool:
         """Return whether E >= G, by as many digits as needed."""
         while True:
-            digits = self.digits + MORE_DIGITS * t.num_refinements
+            digits = self.digits + MORE_DIGITS * proposal.num_refinements
             with decimals(digits):
-                excess, error = self.excess(t, digits)
-                gap = _as_decimal(t.clock.midpoint) - excess
+                excess, error = self.excess(proposal, digits)
+                gap = _as_decimal(proposal.clock.midpoint) - excess
                 if abs(gap) > error:
                     return gap > 0
-            t.refine()
+            proposal.refine()
 
-    def excess(self, t: Try, digits: int) -> tuple[Decimal, Decimal]:
+    def excess(self, proposal: LazyProposal, digits: int) -> tuple[Decimal, Decimal]:
         """Return G at the midpoints in decimals, and a bound of the distance from G.
 
         The bound includes the distance of the clock from its midpoint. The context of
         decimals must have these ``digits``.
         """
-        move = t.move()
+        move = proposal.move()
         energy = energy_rise(
             self.target,
             self.shape.body.point,
             [_as_decimal(w) for w in move],
             digits,
         )
-        noise = t.noise_midpoints()
-        square = _as_decimal(sum(z * z for z in noise))
-        constant = _log_share(t.branch) + Decimal(self.height)
+        noise = proposal.noise_midpoints()
+        square = _as_decimal(sum((z * z for z in noise), Fraction(0)))
+        constant = _log_share(proposal.branch) + Decimal(self.height)
         excess = energy - square / 2 + constant
         # V has at most this slope within the error of the point.
         target, facts = self.target, self.shape.facts
@@ -435,21 +450,21 @@ class Decisions:
         slope = facts.sizes[1] * facts.row_length + ridge * distance
         slope = 1.01 * (slope + steepness * reach)
         length = math.sqrt(sum(float(z) ** 2 for z in noise)) + 1.0
-        change = Fraction(slope) * self.point_error(t)
-        change += Fraction(1.01 * length * math.sqrt(len(noise)) + 1.0) * t.error
-        error = FIRST_DECIMAL_ERROR.scaleb(-MORE_DIGITS * t.num_refinements)
+        change = Fraction(slope) * self.point_error(proposal)
+        change += Fraction(1.01 * length * math.sqrt(len(noise)) + 1.0) * proposal.error
+        error = FIRST_DECIMAL_ERROR.scaleb(-MORE_DIGITS * proposal.num_refinements)
         return excess, error + 2 * _as_decimal(change)
 
-    def cell(self, t: Try, step: float) -> list[int]:
-        """Return the nearest multiples of a step to a try, by as many digits as needed.
+    def cell(self, proposal: LazyProposal, step: float) -> list[int]:
+        """Return the multiples of a step that are nearest to a proposal, exactly.
 
         A tie has probability 0.
         """
         unit = Fraction(step)
         while True:
-            error = self.point_error(t)
+            error = self.point_error(proposal)
             cells = []
-            for x in self.point(t):
+            for x in self.point(proposal):
                 ends = (
                     (x + shift) / unit + Fraction(1, 2) for shift in (-error, error)
                 )
@@ -459,7 +474,7 @@ class Decisions:
                 cells.append(low)
             else:
                 return cells
-            t.refine()
+            proposal.refine()
 
 
 def choose(weights: list[int], word: Callable[[], int]) -> int:
