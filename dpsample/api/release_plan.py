@@ -271,7 +271,7 @@ class ReleasePlan:
 
     def _draw_globally(
         self, stream: np.random.Generator, show: ShowProgress
-    ) -> tuple[Array, dict[str, Any]]:
+    ) -> tuple[Array, dict[str, object]]:
         """Draw exactly on the whole domain. Theta depends on the draw's cell only."""
 
         def on_passes(done: float) -> None:

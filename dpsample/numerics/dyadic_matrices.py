@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +25,11 @@ class DyadicMatrix:
     Examples
     --------
     >>> half = DyadicMatrix.from_doubles(np.array([[0.5, 0.0], [0.25, 2.0]]))
-    >>> (half @ half).fractions()[1][0]
+    >>> (half @ half).fractions()[2]
     Fraction(5, 8)
     """
 
-    integers: NDArray[Any]
+    integers: NDArray[np.object_]
     shift: int
 
     @classmethod
@@ -78,10 +77,9 @@ class DyadicMatrix:
             self.integers * number.integers[0], self.shift + number.shift
         )
 
-    def fractions(self) -> list[Any]:
-        """Return nested lists of fractions."""
-        nested: list[Any] = self._fractions(self.integers.tolist())
-        return nested
+    def fractions(self) -> list[Fraction]:
+        """Return all numbers, row by row."""
+        return [self._fraction(x, self.shift) for x in self.integers.ravel().tolist()]
 
     def fraction(self) -> Fraction:
         """Return the number of an array of one number."""
@@ -102,13 +100,8 @@ class DyadicMatrix:
         rows = (a + abs(a) - size for a, size in zip(diagonal, sizes, strict=True))
         return self._fraction(min(rows), self.shift)
 
-    def _rescale(self, shift: int) -> NDArray[Any]:
-        return self.integers * (1 << (shift - self.shift))
-
-    def _fractions(self, integers: Any) -> Any:
-        if isinstance(integers, list):
-            return [self._fractions(item) for item in integers]
-        return self._fraction(integers, self.shift)
+    def _rescale(self, shift: int) -> NDArray[np.object_]:
+        return np.asarray(self.integers * (1 << (shift - self.shift)))
 
     @staticmethod
     def _fraction(integer: int, shift: int) -> Fraction:

@@ -73,7 +73,7 @@ def test_sums_and_products_of_doubles_are_exact():
     for i in range(3):
         for j in range(3):
             terms = (Fraction(a[k, i]) * Fraction(b[k, j]) for k in range(3))
-            assert found[i][j] == sum(terms)
+            assert found[3 * i + j] == sum(terms)
     twice = DyadicMatrix.from_doubles(a).times(2.0) - DyadicMatrix.from_doubles(a)
     assert (twice - DyadicMatrix.from_doubles(a)).square_norm() == 0
     assert DyadicMatrix.from_doubles(np.zeros(2)).fractions() == [0, 0]

@@ -210,7 +210,7 @@ def test_the_proved_minimum_is_below_the_form():
     rng = np.random.default_rng(9)
     root = rng.standard_normal((3, 3))
     matrix = root @ root.T + np.eye(3)
-    form = branches.Quadratic(
+    form = branches.QuadraticBound(
         level=branches.Fraction(2), slope=rng.standard_normal(3), matrix=matrix
     )
     branch = branches.prove(form, (-1.0, np.inf), branches.Weights("none"))

@@ -112,7 +112,7 @@ WEIGHT_UNITS = 2**60
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Quadratic:
+class QuadraticBound:
     """Bound level + <slope, w> + ||w||_matrix^2 / 2 of V(x0 + w) - V(x0) on a set."""
 
     level: Fraction
@@ -257,14 +257,14 @@ def estimate_multiple(matrix: Array, shape: Shape) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Bounds:
+class EllipsoidBounds:
     """Theorem 1 for one radius: quadratics on the ellipsoid and on shells.
 
     ``ends`` are the inner and outer radius of each. The outermost covers K.
     """
 
     radius: float
-    quadratics: list[Quadratic]
+    quadratics: list[QuadraticBound]
     ends: list[tuple[float, float]]
 
     def log_masses(self) -> Array:
@@ -274,7 +274,7 @@ class Bounds:
 
 def bounds_at(
     shape: Shape, radius: float, multiple: Callable[[Array, Shape], float]
-) -> Bounds | None:
+) -> EllipsoidBounds | None:
     """Return the bounds of a radius, or None if there is none outside.
 
     ``multiple`` is `largest_multiple` or an estimate of it.
@@ -283,7 +283,9 @@ def bounds_at(
     inside = shape.lowered_gram(Weights("bregman", widths))
     center = press(shape, Fraction(0), inside)
     if radius >= shape.reach:
-        return Bounds(radius=radius, quadratics=[center], ends=[(-1.0, math.inf)])
+        return EllipsoidBounds(
+            radius=radius, quadratics=[center], ends=[(-1.0, math.inf)]
+        )
     theta_bregman = multiple(inside, shape)
     secant = shape.lowered_gram(Weights("secant", widths))
     theta_secant = multiple(secant, shape)
@@ -297,7 +299,7 @@ def bounds_at(
         level = shell_level(radius, theta_bregman, theta_secant, inner, tau)
         quadratics.append(press(shape, level, shape.lower_matrix(tau * metric, 0.0)))
         ends.append((inner, math.inf if outer >= shape.reach else outer))
-    return Bounds(radius=radius, quadratics=quadratics, ends=ends)
+    return EllipsoidBounds(radius=radius, quadratics=quadratics, ends=ends)
 
 
 def _shells(radius: float, reach: float) -> Iterator[tuple[float, float]]:
@@ -318,7 +320,7 @@ def shell_level(
     return level - Fraction(tau) * lo**2 / 2
 
 
-def press(shape: Shape, level: Fraction, matrix: Array) -> Quadratic:
+def press(shape: Shape, level: Fraction, matrix: Array) -> QuadraticBound:
     """Return level + <g, w> + ||w||_matrix^2 / 2 less terms of the boundary.
 
     The multipliers t are those that leave about the least mass. Any t >= 0 is valid.
@@ -329,10 +331,10 @@ def press(shape: Shape, level: Fraction, matrix: Array) -> Quadratic:
     pressed = [
         _press_on_sides(shape, level, matrix, scale) for scale in MULTIPLIER_SCALES
     ]
-    return min(pressed, key=Quadratic.log_mass)
+    return min(pressed, key=QuadraticBound.log_mass)
 
 
-def _press_on_sphere(shape: Shape, level: Fraction, matrix: Array) -> Quadratic:
+def _press_on_sphere(shape: Shape, level: Fraction, matrix: Array) -> QuadraticBound:
     """Return the bound less t (R^2 - |x - center|^2)."""
     body, gradient = shape.body, shape.facts.gradient
     outward = body.point - body.center
@@ -360,7 +362,7 @@ def _press_on_sphere(shape: Shape, level: Fraction, matrix: Array) -> Quadratic:
     sizes = float(np.linalg.norm(gradient))
     sizes += 2.0 * t * float(np.linalg.norm(np.abs(body.point) + np.abs(body.center)))
     error = 8.0 * UNIT_ROUNDOFF * sizes
-    return Quadratic(
+    return QuadraticBound(
         level=level - Fraction(t) * depth - Fraction(error) * Fraction(body.reach),
         slope=gradient + 2.0 * t * outward,
         matrix=matrix + 2.0 * t * (1.0 - 1e-12) * identity,
@@ -369,7 +371,7 @@ def _press_on_sphere(shape: Shape, level: Fraction, matrix: Array) -> Quadratic:
 
 def _press_on_sides(
     shape: Shape, level: Fraction, matrix: Array, scale: float
-) -> Quadratic:
+) -> QuadraticBound:
     """Return the bound less sums of t_i (b_i - <a_i, x>)(<a_i, x> - l_i).
 
     Sides at which the energy presses x0 against them get multipliers. With scale 1
@@ -397,7 +399,7 @@ def _press_on_sides(
         sizes += t * float(abs(rest) + abs(depth)) * float(np.linalg.norm(side))
     num_terms = 4.0 + np.count_nonzero(shape.mode.multipliers > 0.0)
     slope_error = Fraction(2.0 * unit * num_terms * sizes)
-    return Quadratic(
+    return QuadraticBound(
         level=level - slope_error * Fraction(body.reach),
         slope=slope,
         matrix=matrix - error * np.eye(len(matrix)),
@@ -411,7 +413,7 @@ def _fractions(left: Array, right: Array) -> list[Fraction]:
 
 
 def prove(
-    quadratic: Quadratic, ends: tuple[float, float], weights: Weights
+    quadratic: QuadraticBound, ends: tuple[float, float], weights: Weights
 ) -> Branch | None:
     """Return the branch of a bound, with exact constants, or None without a proof."""
     identity, matrix = np.eye(len(quadratic.matrix)), quadratic.matrix
@@ -436,7 +438,9 @@ def prove(
     return None
 
 
-def proved_minimum(quadratic: Quadratic, shift: Array, root: Array) -> Fraction | None:
+def proved_minimum(
+    quadratic: QuadraticBound, shift: Array, root: Array
+) -> Fraction | None:
     """Return a bound of inf over z of the quadratic at shift + root z, less |z|^2/2."""
     matrix, exact_root, exact_shift, slope = map(
         DyadicMatrix.from_doubles, (quadratic.matrix, root, shift, quadratic.slope)
@@ -467,7 +471,7 @@ def find_branches(shape: Shape) -> list[Branch]:
         branches = _prove_all(shape, WIDENED * shape.reach)
     if branches is None:
         ridge = shape.ridge * (1.0 - 1e-9) * np.eye(shape.target.dim)
-        bound = Quadratic(
+        bound = QuadraticBound(
             level=-shape.level_loss, slope=shape.facts.gradient, matrix=ridge
         )
         branch = prove(bound, (-1.0, math.inf), Weights("none"))

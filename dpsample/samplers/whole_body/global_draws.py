@@ -19,7 +19,6 @@ from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.regularizers import Regularizer, SquaredNorm
 from dpsample.samplers.chain import (
     COUNT,
-    STAT,
     ChainState,
     Runner,
     Settings,
@@ -248,7 +247,6 @@ class PreparedGlobal:
                 draws[i], stats[i] = row[:-1], 0.0
                 state.position[:], state.energy[0] = row[:-1], row[-1]
                 call(fill_statistics, state, before, stats[i])
-                stats[i, STAT.acceptance_rate] = np.nan
 
         return fill
 
