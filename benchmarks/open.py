@@ -7,6 +7,7 @@ NAME_S.npz (a sparse matrix S) and NAME_bounds.npz (arrays lower and upper).
 
 A row prints its name, the bar and the number measured. BLAS runs in one thread, so that
 CPU seconds are those of one core. Compiled kernels are loaded before the clock starts.
+Peers run after a row where they are installed (requirements-peers.txt).
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import open_peers as peers
 from numpy.typing import NDArray
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import dpsample as dps
-from dpsample.domains import Ball, Domain, Polytope, WholeSpace
+from dpsample.domains import Ball, Domain, Polytope, Simplex, WholeSpace
+from dpsample.targets.gibbs_target import energies
 
 Array = NDArray[np.float64]
 clock = time.process_time
@@ -46,6 +49,14 @@ def show(bar: str, **measured: Any) -> None:
     print(f"    {bar} | {', '.join(texts)}", flush=True)
 
 
+def show_peer(name: str, measure: Callable[[], dict[str, Any]]) -> None:
+    """Print a peer's row, or that it is not installed."""
+    try:
+        show(name, **measure())
+    except ModuleNotFoundError as error:
+        print(f"    {name} | skipped, as {error.name} is not installed", flush=True)
+
+
 def uniform(domain: Domain, dim: int) -> dps.Gibbs:
     """Return the uniform distribution, the density of a record of zeros."""
     problem = dps.Problem(
@@ -59,7 +70,7 @@ def uniform(domain: Domain, dim: int) -> dps.Gibbs:
     return dps.Gibbs(problem, k=1.0, mu=0.0)
 
 
-def draw(target: dps.Gibbs, num_draws: int, seed: int = 1) -> tuple[Any, float]:
+def draw(target: Any, num_draws: int, seed: int = 1) -> tuple[Any, float]:
     """Return draws by billiards, and CPU seconds."""
     begin = clock()
     tree = dps.sample(
@@ -111,6 +122,7 @@ def reach(domain: Domain, dim: int, built: float, num_draws: int) -> tuple[Any, 
     wanted_seconds = rate * num_draws * 1000.0 / ess
     facts = {
         "cpu_to_1000": built + prepared + warm + wanted_seconds,
+        "to_1000": wanted_seconds,  # of draws alone
         "built": built,
         "prepared": prepared,
         "warm_up": warm,
@@ -150,7 +162,15 @@ def flux(name: str, bar: str, num_draws: int) -> None:
         residual=float(np.max(missed / np.maximum(terms, 1e-9))),
         largest_residual=float(missed.max()),
         excess=float(np.max(excess / ranges)),
+        ess_per_second=1000.0 / facts["to_1000"],
     )
+
+    def walk() -> dict[str, Any]:
+        points, cpu = peers.hopsy_walk(body, len(lower), seconds=20.0)
+        ess = effective(points)
+        return {"draws": points.shape[:2], "ess": ess, "ess_per_second": ess / cpu}
+
+    show_peer("hopsy on our round coordinates", walk)
 
 
 @row
@@ -250,6 +270,209 @@ def ball_1000() -> None:
             radius=float(np.linalg.norm(draws, axis=-1).mean()),
             settled=tree.attrs.get("has_settled"),
         )
+
+
+def half_square(theta: Array) -> float:
+    """Half the squared length, an own energy that costs next to nothing."""
+    return 0.5 * np.dot(theta, theta)
+
+
+@row
+def own_call() -> None:
+    """Measure a call of an own density, next to a call of the function itself."""
+    import numba
+
+    target = dps.Density(energy=half_square, dim=3)
+    points = np.random.default_rng(1).standard_normal((1_000_000, 3))
+    own: Any = numba.njit(half_square)
+
+    @numba.njit
+    def call_all(points: Array, out: Array) -> None:
+        for i in range(len(points)):
+            out[i] = own(points[i])
+
+    out = np.empty(len(points))
+    call_all(points, out)
+    energies(target, points)
+    seconds = np.full((2, 5), np.inf)
+    for i in range(5):
+        begin = clock()
+        energies(target, points)
+        middle = clock()
+        call_all(points, out)
+        seconds[:, i] = middle - begin, clock() - middle
+    ours, alone = seconds.min(axis=1) / len(points) * 1e6
+    show(
+        "beyond its own work <= 0.1 us", beyond=ours - alone, with_membership_test=ours
+    )
+
+
+@row
+def own_compiled() -> None:
+    """Compile an own density, and an own domain, up to the first energy."""
+
+    def energy(theta: Array) -> float:
+        return float(np.sum(np.log(np.cosh(theta))))
+
+    begin = clock()
+    dps.Density(energy=energy, dim=4).energy(np.zeros(4))
+    density = clock() - begin
+
+    def contains(theta: Array) -> bool:
+        return bool(np.sum(theta**4) < 1.0)
+
+    begin = clock()
+    body = dps.domains.custom(contains, dim=4, interior_point=np.zeros(4))
+    dps.Density(energy=half_square, dim=4, domain=body).energy(np.zeros(4))
+    show("<= 0.5; <= 2", density=density, domain=clock() - begin)
+
+
+def own_loss(theta: Array, data: tuple[Array, float]) -> float:
+    """Mean logistic loss of signed rows, and a ridge."""
+    signed, mu = data
+    margins = signed @ theta
+    losses = np.maximum(-margins, 0.0) + np.log1p(np.exp(-np.abs(margins)))
+    return losses.mean() + 0.5 * mu * np.dot(theta, theta)
+
+
+def own_slope(theta: Array, data: tuple[Array, float]) -> Array:
+    """Gradient of `own_loss`."""
+    signed, mu = data
+    weights = 1.0 / (1.0 + np.exp(signed @ theta))
+    return mu * theta - weights @ signed / len(signed)
+
+
+@row
+def own_logistic() -> None:
+    """Sample a logistic posterior in a ball as a `Density` and as a `Problem`."""
+    target = logistic(1000, 10, Ball(3.0))
+    signed = target.problem.data.response[:, None] * target.problem.data.dense
+    own = dps.Density(
+        energy=own_loss,
+        gradient=own_slope,
+        data=(signed, 1e-3),
+        dim=10,
+        domain=Ball(3.0),
+        k=500.0,
+    )
+    draw(own, 20)
+    draw(target, 20)
+    z, rates = [], []
+    for seed in range(8):
+        means, errors, speeds = [], [], []
+        for option in (own, target):
+            tree, cpu = draw(option, 1000, seed=seed)
+            draws = tree.posterior["theta"].values
+            ess = effective(draws)
+            means.append(draws.mean(axis=(0, 1)))
+            errors.append(draws.var(axis=(0, 1)) / ess)
+            speeds.append(ess / cpu)
+        z.append((means[0] - means[1]) / np.sqrt(errors[0] + errors[1]))
+        rates.append(speeds[0] / speeds[1])
+    show(
+        "rms z <= 1.3, ratio of ESS per second >= 0.5",
+        rms_z=float(np.sqrt(np.mean(np.square(z)))),
+        ratio=float(np.median(rates)),
+    )
+
+    def with_transform() -> dict[str, Any]:
+        problem = target.problem.data
+        made = peers.ball_posterior(problem.dense, problem.response, 500.0, 1e-3, 3.0)
+        return next_to_nuts(own, *made, free=10)
+
+    show_peer("blackjax NUTS with a transform", with_transform)
+
+
+def next_to_nuts(
+    target: Any, log_density: Any, to_domain: Any, *, free: int
+) -> dict[str, Any]:
+    """Return effective draws per CPU second of both, warm-up included, and z scores."""
+    begin = clock()
+    ours = (
+        dps.sample(
+            target, num_draws=1000, threads=1, progress=False, check=False, seed=1
+        )
+        .posterior["theta"]
+        .values
+    )
+    cpu = clock() - begin
+    z, warm, drawing = peers.nuts(log_density, free)
+    theirs = to_domain(z)
+    ess = effective(ours), effective(theirs)
+    error = np.sqrt(ours.var(axis=(0, 1)) / ess[0] + theirs.var(axis=(0, 1)) / ess[1])
+    gap = np.abs(ours.mean(axis=(0, 1)) - theirs.mean(axis=(0, 1))) / error
+    return {
+        "ours_per_second": ess[0] / cpu,
+        "nuts_per_second": ess[1] / (warm + drawing),
+        "nuts_without_warmup": ess[1] / drawing,
+        "ours_ess": ess[0],
+        "nuts_ess": ess[1],
+        "largest_z": float(gap.max()),
+    }
+
+
+def effects_log_likelihood(effects: Array, data: tuple[Array, Array]) -> float:
+    """Binomial log likelihood of cured among treated patients."""
+    treated, cured = data
+    failed = treated - cured
+    return np.sum(cured * np.log(effects) + failed * np.log(1.0 - effects))
+
+
+@row
+def ordered_effects() -> None:
+    """Effects of twelve doses, which do not fall with the dose."""
+    treated = np.full(12, 20.0)
+    cured = np.array([2.0, 4.0, 4.0, 3.0, 6.0, 9.0, 9.0, 8.0, 12.0, 13.0, 17.0, 19.0])
+    rises = -np.diff(np.eye(12), axis=0)
+    body = Polytope(rises, np.zeros(11), lower=0.0, upper=1.0)
+    target = dps.Density(
+        log_density=effects_log_likelihood, data=(treated, cured), dim=12, domain=body
+    )
+    _, cpu = draw(target, 1000)
+    show("12 coefficients", cpu=cpu)
+
+    def with_transform() -> dict[str, Any]:
+        made = peers.ordered_posterior(treated, cured)
+        return next_to_nuts(target, *made, free=12)
+
+    show_peer("blackjax NUTS with a transform", with_transform)
+
+
+def half_squares(weights: Array, data: tuple[Array, Array]) -> float:
+    """Energy of measured mixtures."""
+    spectra, measured = data
+    errors = measured - spectra @ weights
+    return 0.5 * np.sum(errors**2) / 0.2**2
+
+
+def half_squares_slope(weights: Array, data: tuple[Array, Array]) -> Array:
+    """Gradient of `half_squares`."""
+    spectra, measured = data
+    return (spectra @ weights - measured) @ spectra / 0.2**2
+
+
+@row
+def simplex_regression() -> None:
+    """Weights of a mixture of ten spectra, of which seven are absent."""
+    rng = np.random.default_rng(1)
+    spectra = rng.gamma(2.0, size=(50, 10))
+    truth = np.append([0.5, 0.3, 0.2], np.zeros(7))
+    measured = spectra @ truth + 0.2 * rng.standard_normal(50)
+    target = dps.Density(
+        energy=half_squares,
+        gradient=half_squares_slope,
+        data=(spectra, measured),
+        dim=10,
+        domain=Simplex(),
+    )
+    _, cpu = draw(target, 1000)
+    show("10 coefficients", cpu=cpu)
+
+    def with_transform() -> dict[str, Any]:
+        made = peers.simplex_posterior(spectra, measured, 0.2)
+        return next_to_nuts(target, *made, free=9)
+
+    show_peer("blackjax NUTS with a transform", with_transform)
 
 
 def main() -> None:

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
         privacy,
         regularizers,
         samplers,
+        stats,
         tables,
     )
     from dpsample.answers.answer import Fit, Release
+    from dpsample.answers.statistic import Statistic
     from dpsample.api.advise import advise
     from dpsample.api.fit import fit
     from dpsample.api.intervals import Intervals, intervals
@@ -63,6 +65,7 @@ __all__ = [
     "PublicFacts",
     "Release",
     "SamplingError",
+    "Statistic",
     "advise",
     "audit",
     "audits",
@@ -86,6 +89,7 @@ __all__ = [
     "replicate",
     "sample",
     "samplers",
+    "stats",
     "tables",
     "tune",
     "verify",
@@ -110,6 +114,7 @@ _HOME = {
     "PublicFacts": "problem.facts",
     "Release": "answers.answer",
     "SamplingError": "samplers",
+    "Statistic": "answers.statistic",
     "advise": "api.advise",
     "audit": "audits",
     "calibrate": "privacy",

@@ -54,6 +54,9 @@ VARIANTS = ("optimized", "printed")
 class RegularizerParams(NamedTuple):
     """``r(x) = scale/2 ||x - center||_exponent^2``, for matrices of the given sides.
 
+    The norm of vectors may have weights, (sum_j w_j |x_j|^q)^(1/q). Without weights the
+    array is empty.
+
     Examples
     --------
     >>> from dpsample.regularizers import SquaredNorm
@@ -66,11 +69,33 @@ class RegularizerParams(NamedTuple):
     exponent: float
     num_rows: int
     num_columns: int
+    weights: Array  # (dim,) or (0,)
 
 
-REGULARIZER = frame_type((vector, f8, f8, i8, i8), RegularizerParams)
+REGULARIZER = frame_type((vector, f8, f8, i8, i8, vector), RegularizerParams)
 REG_VALUE = types.void(REGULARIZER, vector, vector)  # out[0]: r(x)
 REG_GRADIENT = types.void(REGULARIZER, vector, vector)  # out: gradient of r at x
+
+
+@kernel(counts_references=False)
+def weighted_distance(params: RegularizerParams, theta: Array) -> float:
+    """Return the weighted norm of theta - center, with finite powers."""
+    largest = 0.0
+    for j in range(len(theta)):
+        size = abs(theta[j] - params.center[j])
+        if not size < np.inf:
+            return float(size)  # infinity, or NaN for failure
+        largest = max(largest, size)
+    if largest == 0.0:
+        return 0.0
+    total = 0.0
+    for j in range(len(theta)):
+        share = abs(theta[j] - params.center[j]) / largest
+        if params.exponent == 2.0:
+            total += params.weights[j] * share * share
+        else:
+            total += params.weights[j] * share**params.exponent
+    return float(largest * total ** (1.0 / params.exponent))
 
 
 @kernel(counts_references=False)
@@ -78,6 +103,30 @@ def squared_norm_value(params: RegularizerParams, theta: Array, out: Array) -> N
     """Write ``scale/2 ||theta - center||^2``."""
     length = distance(theta, params.center, params.exponent)
     out[0] = 0.5 * params.scale * length * length
+
+
+@kernel(counts_references=False)
+def weighted_norm_value(params: RegularizerParams, theta: Array, out: Array) -> None:
+    """Write ``scale/2 ||theta - center||^2`` of the weighted norm."""
+    length = weighted_distance(params, theta)
+    out[0] = 0.5 * params.scale * length * length
+
+
+@kernel(counts_references=False)
+def weighted_norm_gradient(params: RegularizerParams, theta: Array, out: Array) -> None:
+    """Write ``scale N w_i (|z_i|/N)^(q-1) sign(z_i)``, N the weighted norm of z."""
+    # Weights are at least 1, so the shares |z_i| / N are at most 1.
+    length = weighted_distance(params, theta)
+    for i in range(len(theta)):
+        offset = theta[i] - params.center[i]
+        if params.exponent == 2.0:
+            out[i] = params.scale * params.weights[i] * offset
+        elif length > 0.0:
+            share = (abs(offset) / length) ** (params.exponent - 1.0)
+            factor = params.scale * params.weights[i] * length
+            out[i] = factor * math.copysign(share, offset)
+        else:
+            out[i] = params.scale * length  # 0, or NaN for failure
 
 
 @kernel(counts_references=False)
@@ -175,6 +224,11 @@ class Regularizer(Spec):
 
     p: float
 
+    @property
+    def is_plain_norm(self) -> bool:
+        """Whether r is a multiple of a squared l_q norm of vectors without weights."""
+        return False
+
     def params(self, dim: int, default_center: ArrayLike) -> RegularizerParams:
         """Return the parameters of the compiled functions, in new arrays."""
         raise NotImplementedError
@@ -262,7 +316,7 @@ class Entropy(Regularizer):
         """
         check.integer(1, dim=dim)
         center = check.array("default_center", default_center, shape=(dim,))
-        return RegularizerParams(center, 1.0, 1.0, dim, 1)
+        return RegularizerParams(center, 1.0, 1.0, dim, 1, np.empty(0))
 
     def range_on(self, domain: Domain, dim: int) -> float:
         """Return ``log(dim)``: 0 at a vertex minus ``-log(dim)`` at the center."""
@@ -311,7 +365,8 @@ def optimal_exponent(dim: int) -> float:
     log_dim = math.log(dim)
     if log_dim <= 2.0:
         return 2.0
-    # The smaller root of q^2 - 2 L q + 2 L without cancellation.
+    # The smaller root of q^2 - 2 L q + 2 L, as the constant term over the larger one,
+    # which adds two numbers of one sign.
     return 2.0 * log_dim / (log_dim + math.sqrt(log_dim * (log_dim - 2.0)))
 
 
@@ -320,6 +375,7 @@ def scale_and_exponent(p: float, dim: int, variant: str) -> tuple[float, float]:
     # ||v||_p <= ||v||_2, so half of the squared l2 norm is 1-strongly convex in l_p.
     if p >= 2.0:
         return 1.0, 2.0
+    # Half of the squared l_p norm is (p - 1)-strongly convex in l_p.
     if p > 1.0:
         return 1.0 / (p - 1.0), p
     if variant == "optimized":
@@ -356,6 +412,11 @@ class _Squared(Regularizer):
         """Return the number of coordinates, or of singular values."""
         return self._sides(dim)[0]
 
+    def _weights(self, dim: int) -> Array:
+        """Return the weights of the coordinates, an empty array without any."""
+        del dim
+        return np.empty(0)
+
     def _constants(self, dim: int) -> tuple[float, float]:
         return scale_and_exponent(self.p, self._num_values(dim), self.variant)
 
@@ -364,7 +425,8 @@ class _Squared(Regularizer):
         sides, (scale, exponent) = self._sides(dim), self._constants(dim)
         center_or_default = default_center if self.center is None else self.center
         center = check.array("center", center_or_default, shape=(dim,))
-        return RegularizerParams(center, scale, exponent, *sides)
+        weights = self._weights(dim)
+        return RegularizerParams(center, scale, exponent, *sides, weights)
 
     def range_on(self, domain: Domain, dim: int) -> float:
         """Return ``scale/2 max ||theta - center||_q^2``, exact if the maximum is.
@@ -391,6 +453,7 @@ class _Squared(Regularizer):
 
     def curvature_l2(self, dim: int) -> tuple[float, float]:
         """Return ``scale (q - 1)`` and, only for q = 2, a finite upper bound."""
+        # With one coordinate every norm is |x|.
         scale, exponent = self._constants(dim)
         if self._num_values(dim) == 1 or exponent == 2.0:
             return scale, scale
@@ -419,16 +482,23 @@ class SquaredNorm(_Squared):
         representations of targets, mechanisms and certificates show the one in use.
     variant : {"optimized", "printed"}
         Constants for p = 1: the smallest of this form, or those of the paper.
+    weights : array_like, optional
+        Weights w_j >= 1 of the coordinates in the norm (sum_j w_j |x_j|^q)^(1/q), for
+        targets of studies. Smaller weights would make the function less convex than p
+        says: divide all of them by the smallest, and multiply mu by it.
 
     Raises
     ------
     ValueError
-        If p < 1, the center is not finite, or the variant is unknown.
+        If p < 1, the center is not finite, the variant is unknown, or a weight is below
+        1 or not finite.
 
     Guarantee
     ---------
     ``r(t x + (1-t) y) <= t r(x) + (1-t) r(y) - t (1-t)/2 ||x - y||_p^2``
-    (Proposition 7 of arXiv:2207.08347 and ``||v||_1 <= dim^(1-1/q) ||v||_q``).
+    (Proposition 7 of arXiv:2207.08347 and ``||v||_1 <= dim^(1-1/q) ||v||_q``). With
+    weights the same holds for the weighted norm, which is the norm of the vector of
+    w_j^(1/q) x_j and at least the norm without weights.
 
     Examples
     --------
@@ -436,16 +506,84 @@ class SquaredNorm(_Squared):
     9.0
     >>> SquaredNorm(2.0).gradient([3.0, 4.0]).tolist()
     [3.0, 4.0]
+    >>> SquaredNorm(2.0, weights=[1.0, 9.0]).gradient([3.0, 4.0]).tolist()
+    [3.0, 36.0]
     """
 
     name: ClassVar[str] = "squared_norm"
-    value_piece: ClassVar[Piece] = staticmethod(squared_norm_value)
-    gradient_piece: ClassVar[Piece] = staticmethod(squared_norm_gradient)
 
     p: float = 2.0
     _: KW_ONLY
     center: Any = None
     variant: str = "optimized"
+    weights: Any = None
+
+    def __post_init__(self) -> None:
+        """Check and convert the fields."""
+        super().__post_init__()
+        if self.weights is not None:
+            weights = check.array("weights", self.weights, shape=(None,))
+            for weight in weights[weights < 1.0][:1]:
+                remedy = "Divide all weights by the smallest, and multiply mu by it."
+                check.fail("weights", ">= 1", float(weight), remedy)
+            object.__setattr__(self, "weights", freeze(weights))
+
+    @property
+    def value_piece(self) -> Piece:  # type: ignore[override]
+        """Compiled function of the value."""
+        return squared_norm_value if self.weights is None else weighted_norm_value
+
+    @property
+    def gradient_piece(self) -> Piece:  # type: ignore[override]
+        """Compiled function of the gradient."""
+        is_plain = self.weights is None
+        return squared_norm_gradient if is_plain else weighted_norm_gradient
+
+    @property
+    def is_plain_norm(self) -> bool:
+        """Whether there are no weights."""
+        return self.weights is None
+
+    def to_dict(self) -> spec.Json:
+        """Return the fields and the name, without weights if there are none."""
+        fields = super().to_dict()
+        if self.weights is None:
+            del fields["weights"]
+        return fields
+
+    def __repr__(self) -> str:
+        """Return the fields, without weights if there are none."""
+        fields = f"p={self.p!r}, center={self.center!r}, variant={self.variant!r}"
+        if self.weights is not None:
+            fields += f", weights={self.weights!r}"
+        return f"SquaredNorm({fields})"
+
+    def check_on(self, domain: Domain, dim: int) -> None:
+        """Raise unless center and weights have a number for each coordinate."""
+        super().check_on(domain, dim)
+        self.params(dim, np.zeros(dim))
+
+    def _weights(self, dim: int) -> Array:
+        if self.weights is None:
+            return np.empty(0)
+        return np.array(check.array("weights", self.weights, shape=(dim,)))
+
+    def _largest(self, domain: Domain, params: RegularizerParams) -> float:
+        """Return a bound of the weighted norm, by the largest weight."""
+        largest = float(params.weights.max(initial=1.0))
+        factor = float(largest ** (1.0 / params.exponent))
+        return factor * super()._largest(domain, params)
+
+    def curvature_l2(self, dim: int) -> tuple[float, float]:
+        """Return bounds of the Hessian, with the extreme weights if it is constant."""
+        low, high = super().curvature_l2(dim)
+        weights = self._weights(dim)
+        if len(weights) == 0:
+            return low, high
+        powers = weights ** (2.0 / self._constants(dim)[1])
+        # For q < 2 the lower bound is that of the norm without weights.
+        least = float(powers.min()) if math.isfinite(high) else 1.0
+        return low * least, high * float(powers.max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -593,7 +731,7 @@ class PowerNorm(Regularizer):
         weights = np.ones(dim)
         if self.weights is not None:
             weights = np.array(check.array("weights", self.weights, shape=(dim,)))
-        return RegularizerParams(weights, 1.0, self.p, dim, 1)
+        return RegularizerParams(weights, 1.0, self.p, dim, 1, np.empty(0))
 
     def check_on(self, domain: Domain, dim: int) -> None:
         """Raise unless there is a weight for each coordinate."""
@@ -640,6 +778,8 @@ class UserRegularizer:
     @lazy_property
     def gradient_pointer(self) -> Pointer:
         """C function of the gradient."""
+        # Source of the compiled function. A gradient of the user fills the array
+        # `result`, or returns one.
         lines = ["result = np.full(len(theta), np.nan)", "gradient()"]
         if not self.gradient.arguments:
             lines = ["result = gradient()"]
@@ -655,9 +795,10 @@ class UserRegularizer:
         return [*digests, self.value.data.digest()]
 
 
-# Numbers of points and pairs at which a user's functions are tried, and the largest
-# relative difference of a gradient from differences.
+# Number of pairs of points at which a user's functions are tried.
 NUM_TRIED = 50
+# Largest relative difference of a gradient from differences of the value, whose own
+# error is far smaller for smooth functions.
 GRADIENT_TOLERANCE = 1e-4
 
 
@@ -711,7 +852,7 @@ class CustomRegularizer(Regularizer):
         """Return parameters that the user's functions do not read."""
         check.integer(1, dim=dim)
         center = check.array("default_center", default_center, shape=(dim,))
-        return RegularizerParams(center, 1.0, 2.0, dim, 1)
+        return RegularizerParams(center, 1.0, 2.0, dim, 1, np.empty(0))
 
     def range_on(self, domain: Domain, dim: int) -> float:
         """Raise, because nothing is proved of a user's function."""
@@ -739,6 +880,7 @@ class CustomRegularizer(Regularizer):
         if not (np.ndim(result) == 0 and isinstance(result, int | float | np.number)):
             got = check.describe(result)
             check.fail("value", "a function that returns a real number", got)
+        # A gradient with the argument `out` fills it, and otherwise returns an array.
         out = np.full(dim, np.nan)
         arguments = [out] if functions.gradient.arguments else []
         slope = functions.gradient.call_python(middle, *arguments)
@@ -754,6 +896,7 @@ class CustomRegularizer(Regularizer):
             if not math.isfinite(value):
                 got = f"{value} at {check.describe(point.tolist())}"
                 check.fail("value", "finite inside the domain", got)
+        # A few points show a wrong formula. More would take time at every construction.
         for point in points[:5]:
             self._compare_gradient(domain, point, axes, rng)
         for first, second in zip(points[::2], points[1::2], strict=True):
@@ -772,10 +915,11 @@ class CustomRegularizer(Regularizer):
         above, below = (self.value(point + sign * step * direction) for sign in (1, -1))
         slope = float(self.gradient(point) @ direction)
         difference = (above - below) / (2.0 * step)
-        # At a kink the slope is between the one-sided ones.
+        # Where the function is not differentiable, the slope along the direction is
+        # between the one-sided ones, which differ by the spread.
         middle = self.value(point)
         spread = abs(above - 2.0 * middle + below) / step
-        noise = 1e-15 * (abs(above) + abs(below)) / step
+        noise = 1e-15 * (abs(above) + abs(below)) / step  # rounding errors
         size = (
             GRADIENT_TOLERANCE * (abs(difference) + abs(slope)) + spread + 8.0 * noise
         )
@@ -786,6 +930,8 @@ class CustomRegularizer(Regularizer):
 
     def _compare_midpoint(self, first: Array, second: Array) -> None:
         """Raise if a midpoint refutes the declared strong convexity."""
+        # With constant m a midpoint is lower than the mean of the ends by at least m/8
+        # of the squared distance.
         ends = self.value(first) + self.value(second)
         fall = 0.5 * ends - self.value(0.5 * (first + second))
         length = float(vector_norm(first - second, self.p))
@@ -807,6 +953,8 @@ def _random_point(
     """Return a point on a random chord through the middle."""
     direction = axes @ rng.standard_normal(axes.shape[1])
     low, high = domain.chord(middle, direction)
+    # Chords of unbounded domains are cut off, and points stay off the boundary, where a
+    # gradient may be infinite.
     low, high = max(low, -3.0), min(high, 3.0)
     return np.asarray(middle + rng.uniform(0.99 * low, 0.99 * high) * direction)
 

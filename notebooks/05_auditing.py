@@ -249,7 +249,7 @@ ax.legend(frameon=False, fontsize="small", ncols=2, loc="lower right")
 # The printed mechanism is false. Here are two audits that do not notice.
 
 # %%
-same_side = dps.audits.neighbors.zeroed(facts)
+same_side = dps.audits.neighbors.zero_out(facts)
 weak_pair = audit(
     printed,
     *same_side,

@@ -1,4 +1,4 @@
-"""Printed noise formulas as functions of the budget: what is attained, what is proved.
+"""Published noise formulas as functions of the budget: attained and proved epsilon.
 
 Both are epsilon at the claimed delta. 0 is attained, and infinity proved, where nothing
 better is known. Settings: n = 1e4 records and the numbers of steps that the papers use,
@@ -39,7 +39,7 @@ class Claim(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """Epsilon of the printed noise times a factor, bounded on both sides."""
+    """Epsilon of the published noise times a factor, bounded on both sides."""
 
     claim: Claim
     attained: EpsilonAt | None = None
@@ -156,24 +156,6 @@ def noise_of_localization(claim, *, ratio=1.0):
     return exact(claim, curve) if ratio == 1.0 else Truth(claim, curve)
 
 
-def noise_of_shuffling(claim, *, has_second_log):
-    """Noise C sqrt(log(1/delta) [log(n/delta)] / n)/epsilon a record, O() as 1.
-
-    The sum of all outputs is a Gaussian mechanism, whatever the order: an attack.
-    """
-    n = claim.num_records
-    noise = math.sqrt(claim.log / n) / claim.epsilon
-    if has_second_log:
-        noise *= math.sqrt(math.log(n / claim.delta))
-    law = {"num_records": n, "delta": claim.delta}
-    return Truth(
-        claim,
-        curves.gaussian(2.0 / (noise * math.sqrt(n)), claim.delta),
-        curves.shuffle(noise, **law),
-        lambda: curves.shuffled_noise(claim.epsilon, **law) / noise,
-    )
-
-
 def heavy_tailed(claim, *, moved=1.0, is_sum=True):
     """Noise s sqrt(log(1/delta))/epsilon, whatever T; ``moved`` s per record.
 
@@ -213,7 +195,7 @@ FORMULAS = {
     ("Gopi et al. 2022", "Theorems 3 to 6"): theorem_3,
     ("Gopi et al. 2022", "Theorems 3, 4, record zeroed"): theorem_3_zeroed,
     ("Bassily et al. 2019", "Algorithm 1, Poisson"): _with(noisy_sgd, is_poisson=True),
-    ("Bassily et al. 2019", "Algorithm 1, as printed"): _with(
+    ("Bassily et al. 2019", "Algorithm 1, with replacement"): _with(
         noisy_sgd, is_poisson=False
     ),
     ("Bassily et al. 2019", "Algorithm 2"): algorithm_2,
@@ -225,10 +207,6 @@ FORMULAS = {
     ("Su et al. 2023", "Algorithm 3, p = 2"): _with(mirror, loss=1.0),
     ("Su et al. 2023", "Algorithm 3, p near 1"): _with(mirror, loss=math.e),
     ("Xu et al. 2026", "Algorithms 2, 3, linear model"): noise_of_localization,
-    ("Xu et al. 2026", "Algorithm 6"): _with(noise_of_shuffling, has_second_log=False),
-    ("Xu et al. 2026", "Theorem 6, proof"): _with(
-        noise_of_shuffling, has_second_log=True
-    ),
     ("Xie et al. 2022", "Algorithm 1"): _with(heavy_tailed, moved=2.0),
     ("Xie et al. 2022", "Algorithm 2"): _with(heavy_tailed, is_sum=False),
     ("Xie et al. 2022", "Algorithm 4"): heavy_tailed,
@@ -240,6 +218,7 @@ OTHERS = {
     ("Su et al. 2023", "Algorithm 1, not linear"): unknown,
     ("Su et al. 2023", "Algorithm 2"): su_strongly_convex,
     ("Su et al. 2023", "Algorithm 4"): unknown,
+    ("Xu et al. 2026", "Algorithm 6"): unknown,
     ("Xu et al. 2026", "Algorithms 2, 3, not linear"): _with(
         noise_of_localization, ratio=INSTANCE_RATIO
     ),
@@ -247,6 +226,7 @@ OTHERS = {
 UNPROVED = {
     "Algorithm 1, not linear": "unproved: the noise decides the gradient's direction",
     "Algorithm 4": "unproved: no constant is given",
+    "Algorithm 6": "unproved: no constant is given",
 }
 
 

@@ -1,10 +1,9 @@
-"""Records of a8a, a9a, w7a or a stand-in, and certified minima on the unit ball."""
+"""Records of a8a, a9a, w7a or a stand-in."""
 
 import math
 from functools import cache
 
 import numpy as np
-from scipy import sparse
 
 import dpsample as dps
 
@@ -43,51 +42,3 @@ def stand_in(split):
 def load(name, split):
     """Read the records of a set once."""
     return records(name, split)
-
-
-@cache
-def minimum(name, split, loss):
-    """Minimum of a risk over the unit ball, its gap, and the ball's multiplier there.
-
-    Newton's method for F + nu |w|^2/2, Hebden's for the nu at which |w| = 1. The gap is
-    at most <gradient, w> + |gradient| and is checked.
-    """
-    features, response = load(name, split)
-    features = sparse.csr_array(features)
-    theta, ridge = np.zeros(features.shape[1]), 1e-6
-    for _ in range(30):
-        for _ in range(100):
-            _, gradient, curvature = derivatives(loss, features, response, theta)
-            curvature = curvature + ridge * np.eye(len(theta))
-            step = np.linalg.solve(curvature, gradient + ridge * theta)
-            # A quartic's Newton steps are short near its minimum: no damping there.
-            theta = theta - step / (1.0 + np.linalg.norm(features @ step, np.inf) / 8.0)
-            if np.linalg.norm(step) < 1e-9:
-                break
-        size = np.linalg.norm(theta)
-        rate = theta @ np.linalg.solve(curvature, theta)
-        change = max(1e-6, ridge + (size - 1.0) * size**2 / rate) - ridge
-        if abs(change) <= 1e-8 * ridge:
-            break
-        ridge += change
-    theta /= max(1.0, size)
-    risk, gradient, _ = derivatives(loss, features, response, theta)
-    gap = gradient @ theta + np.linalg.norm(gradient)
-    if gap > 1e-5:
-        raise ArithmeticError(f"The minimum of {name} is known to {gap:.1g} only.")
-    return float(risk), float(gap), ridge
-
-
-def derivatives(loss, features, response, theta):
-    """Risk, its gradient and its Hessian."""
-    margins = features @ theta
-    if loss == "l4":
-        errors = margins - response
-        values, slopes, bends = errors**4, 4.0 * errors**3, 12.0 * errors**2
-    else:
-        wrong = 1.0 / (1.0 + np.exp(response * margins))
-        values, slopes = np.logaddexp(0.0, -response * margins), -response * wrong
-        bends = wrong * (1.0 - wrong)
-    weighted = features.multiply((bends / len(response))[:, None])
-    hessian = (features.T @ sparse.csr_array(weighted)).toarray()
-    return values.mean(), features.T @ slopes / len(response), hessian

@@ -85,9 +85,9 @@ def random_pair(facts, rng):
 PAIRS = {
     "opposite": neighbors.opposite,
     "opposite, (1, -1, ...)": alternating,
-    "duplicated": neighbors.duplicated,
+    "duplicated": neighbors.copies,
     "at a kink": neighbors.at_kink,
-    "one and none": neighbors.zeroed,
+    "one and none": neighbors.zero_out,
 }
 
 

@@ -4,11 +4,9 @@ Rows have norm at most 1 by public facts alone; the sets of labels are those of
 ``_method_records``.
 """
 
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.special import expit
 
 import dpsample as dps
 
@@ -33,10 +31,6 @@ LOSSES = {
     "hinge": dps.losses.Hinge(),
     "quantile": dps.losses.Quantile(level=0.75),
 }
-GAP, MAX_STEPS, CHECK_EVERY = 1e-10, 20_000, 20
-# Losses with kinks are replaced by their envelope of this width, whose minimum is found
-# to this gap: the loss itself is above it by at most half of the width.
-WIDTH, KINK_GAP = 0.003, 3e-5
 
 
 def labels(name):
@@ -79,62 +73,3 @@ def problem(rows, y, loss=LOSSES["logistic"]):
 def on_ball(theta):
     """Nearest point of the ball."""
     return theta * min(1.0, RADIUS / max(float(np.linalg.norm(theta)), 1e-300))
-
-
-@cache
-def envelope(kind):
-    """Values and slopes of a loss or its envelope, its curvature, and the gap wanted.
-
-    The envelope is the largest of s slack - width s^2/2 over the slopes s of the loss.
-    """
-
-    def smooth(margins, y):
-        return np.logaddexp(0.0, -y * margins), -y * expit(-y * margins)
-
-    def piecewise_linear(margins, y):
-        if kind == "hinge":
-            slack, sign, low, high = y * margins - 1.0, y, -1.0, 0.0
-        else:
-            level = LOSSES[kind].level
-            slack, sign, low, high = y - margins, -1.0, level - 1.0, level
-        s = np.clip(slack / WIDTH, low, high)
-        return s * slack - 0.5 * WIDTH * s**2, sign * s
-
-    return (
-        (smooth, 0.25, GAP)
-        if kind == "logistic"
-        else (piecewise_linear, 1.0 / WIDTH, KINK_GAP)
-    )
-
-
-def minimizer(rows, y, kind="logistic"):
-    """Minimizer of the risk on the ball, and a certified bound of its excess.
-
-    Accelerated projected gradients, momentum dropped when it points uphill. The gap is
-    that of Frank and Wolfe: the largest fall of the tangent plane over the ball, and
-    what the envelope is below the loss.
-    """
-    both, curvature, wanted = envelope(kind)
-    across = csr_array(rows.T) if hasattr(rows, "toarray") else rows.T
-
-    def slope(theta):
-        return across @ both(rows @ theta, y)[1] / len(y)
-
-    theta = ahead = np.zeros(rows.shape[1])
-    momentum = 1.0
-    for step in range(MAX_STEPS):
-        if step % CHECK_EVERY == 0:
-            g = slope(theta)
-            gap = g @ theta + RADIUS * np.linalg.norm(g)
-            if gap <= wanted:
-                margins = rows @ theta
-                below = LOSSES[kind].value(margins, y) - both(margins, y)[0]
-                return theta, float(gap + below.mean())
-        g = slope(ahead)
-        new = on_ball(ahead - g / curvature)
-        after = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
-        ahead = new + (momentum - 1.0) / after * (new - theta)
-        if g @ (new - theta) > 0.0:
-            ahead, after = new, 1.0
-        theta, momentum = new, after
-    raise RuntimeError("no certified minimizer of the training risk")

@@ -122,6 +122,7 @@ class Answer(Predictor):
         return bytes(key.sign(self._message()))
 
     def _message(self) -> bytes:
+        """Return the bytes that are signed."""
         # The format is included, so that a signature of another kind of file is
         # invalid.
         return f"{self.FORMAT} {self.computed_digest()}".encode()
@@ -186,6 +187,8 @@ class Answer(Predictor):
             check.fail("feature_names", "with 'intercept' at the end", names[-1])
         if encoding is None:
             return
+        # An encoding without a bound, or with a smaller one that it enforces, makes
+        # rows for which the certificate holds as well.
         bound = -math.inf if encoding.row_bound is None else encoding.row_bound
         if list(encoding.feature_names) != names[:width]:
             check.fail("encoding", "one that makes feature_names", "another")
@@ -396,6 +399,7 @@ class Release(Answer):
         """
         count = self.theta.size
         ax = axes(ax, figsize=(7.0, 0.25 * min(count, MAX_ROWS) + 1.2))
+        # With many coefficients every second, third, ... one has a label.
         positions, every = np.arange(count), -(-count // MAX_ROWS)
         spread = 1.0 / np.sqrt(self.certificate.k * self.certificate.mu)
         ax.errorbar(self.theta, positions, xerr=spread, fmt="o", capsize=2, ms=4)
@@ -425,6 +429,7 @@ def load_answer(path: str | os.PathLike[str]) -> Release | Fit:
 
 def parse_answer(written: bytes, source: str) -> Release | Fit:
     """Read the content of a file of `load_answer`, which errors call ``source``."""
+    # The format is the first field. Its reader checks it again.
     kind: type[Release | Fit] = Fit if Fit.FORMAT.encode() in written[:100] else Release
     return kind._from_bytes(written, source)
 

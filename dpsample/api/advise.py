@@ -8,6 +8,11 @@ n t M/sqrt(d) with the number of records n, the Gaussian-DP parameter t of the b
 the radius M of the domain and the dimension d. If it is large, the records are much
 clearer than the noise. ``studies/which_method.py`` has 80 settings in which the rule
 was developed and validated.
+
+The names of the methods are "tail" and "average" for `NoisyGD` that averages its last
+or all iterates, "scaled" for `NoisyGD` that estimates the length of its steps,
+"objective" for `ObjectivePerturbation`, "normal_equations" for `AdaSSP`, and "release"
+for a draw by `dpsample.release`.
 """
 
 from __future__ import annotations
@@ -16,8 +21,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
-
-import numpy as np
 
 from dpsample.core import check
 from dpsample.losses import (
@@ -29,6 +32,7 @@ from dpsample.losses import (
 )
 from dpsample.optimizers import AdaSSP, NoisyGD, ObjectivePerturbation
 from dpsample.optimizers.algorithms.ada_ssp import MOST_DIM
+from dpsample.optimizers.loop.decaying import fixed_size
 from dpsample.optimizers.loop.noisy_descent import (
     DescentScales,
     noise_ridge,
@@ -38,7 +42,7 @@ from dpsample.optimizers.loop.noisy_descent import (
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.privacy import Budget, calibrate
 from dpsample.privacy.budget import check_not_pure
-from dpsample.privacy.usefulness import warn_if_useless
+from dpsample.privacy.usefulness import mean_loss_of_zero, warn_if_useless
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.problem.problem import Problem
 
@@ -55,7 +59,8 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     method : str
-        "tail", "scaled", "objective", "average", "normal_equations" or "release".
+        "decaying", "fixed", "tail", "scaled", "objective", "average",
+        "normal_equations" or "release".
     choice : Optimizer or "release"
         Argument of `dpsample.minimize`, or the name of `dpsample.release`.
     loss : Loss
@@ -143,8 +148,9 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     - other losses of labels: the tail of `NoisyGD`, which needs less noise.
 
     The calibrated loss is `CalibratedLogistic`, which is half as sensitive to a record.
-    Build the problem with ``advice.loss``. Non-smooth losses get a tail of 1000 to 4000
-    steps, none longer than 2 w/L^2 for a public width w. Other domains get
+    Build the problem with ``advice.loss``. Non-smooth losses get `NoisyGD` with
+    ``output="decaying"``, whose steps follow its noisy gradients and decay to 0. The
+    row "fixed" of the table has fixed steps with a proved risk bound. Other domains get
     `dpsample.release`.
 
     Parameters
@@ -193,9 +199,13 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
         others = (CappedLogistic(CAP), CalibratedLogistic())
         kinds += [replace(facts, loss=other) for other in others]
     rows = [r for kind in kinds for r in _candidates(kind, budget, method, clarity)]
+    # The sort is stable, so the chosen method comes first and the others keep their
+    # order.
     rows.sort(key=lambda row: (row.method, row.loss) != (method, loss))
     choice = rows[0].choice
     bound = rows[0].risk_bound
+    # By convexity an error of the gradient, of length noise sqrt(d), costs at most that
+    # times the radius.
     if math.isinf(bound) and method != "normal_equations":
         bound = rows[0].noise * math.sqrt(facts.dim) * scales.radius
     warn_if_useless(facts, budget, bound)
@@ -267,10 +277,8 @@ def default_radius(
     if math.isinf(unit) and not facts.loss.is_classification:
         remedy = "Declare the public bound of the responses."
         check.fail("facts", "of bounded responses", "response_bound = inf", remedy)
-    responses = np.linspace(-unit, unit, 2 if facts.loss.is_classification else 1001)
-    answer_zero = float(facts.loss.value(np.zeros_like(responses), responses).mean())
     # Noise may cost a third of the loss of the coefficients 0.
-    radius = 1.0 / 3.0 * answer_zero / bound
+    radius = 1.0 / 3.0 * mean_loss_of_zero(facts) / bound
     # One column can move the margin by at most 100 units of the response.
     return min(radius, 100.0 * unit * row_divisor)
 
@@ -285,7 +293,8 @@ def _rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
     if not is_ball:
         return "release", loss, "The domain is no l2 ball: a draw fits any."
     if math.isinf(clarity):
-        return "tail", loss, "The loss has kinks: many short steps, then their mean."
+        why = "noisy gradients determine the size of steps that decay to 0."
+        return "decaying", loss, "The loss is not differentiable everywhere: " + why
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
     if not loss.is_classification:
         return "objective", loss, where + "a ridge holds back what is left of it."
@@ -315,6 +324,8 @@ def _kink_tail(facts: PublicFacts, scales: DescentScales, budget: Budget) -> Noi
     if not facts.loss.is_classification:
         width = 0.05 * (facts.response_bound or 1.0)
     longest = 2.0 * width / scales.lipschitz**2
+    # Step size times number of steps. Descent of this length is about as biased as a
+    # ridge of its inverse.
     total = 1.0 / public_ridge(scales._replace(smoothness=0.0), budget)
     # At least 1000 steps are taken, and at most 4000, which limits the running time.
     count = math.ceil(min(max(total / longest, 1000), 4000))
@@ -329,6 +340,9 @@ def _candidates(
     scales = _scales(facts)
     methods: dict[str, Optimizer] = {}
     if math.isinf(scales.smoothness):
+        methods["decaying"] = NoisyGD(output="decaying")
+        size = fixed_size(facts, scales, budget)
+        methods["fixed"] = NoisyGD(output="decaying", step_size=size, risk="empirical")
         methods["tail"] = _kink_tail(facts, scales, budget)
     else:
         # The determinant of objective perturbation may use half of epsilon, so that at

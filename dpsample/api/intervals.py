@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 
 from dpsample import losses
 from dpsample.api.tune import run_fit
-from dpsample.core import check, columns, pauses
+from dpsample.core import check, pauses
+from dpsample.core import columns as column_names
 from dpsample.core.arrays import Array
 from dpsample.core.check import axes
 from dpsample.core.streams import Seed, release_streams, seed_sequence
@@ -44,9 +45,10 @@ from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.budget import check_not_pure
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.usefulness import warn_if_useless
-from dpsample.problem.problem import Problem
+from dpsample.problem.problem import Problem, with_columns
 from dpsample.running import descent
 from dpsample.running import progress as screen
+from dpsample.tables.encoding import collinear_columns, positions_without_references
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,25 +153,42 @@ class Intervals:
         )
 
 
-LEVELS = (
-    "If the declared levels of {} are all that occur, their indicators add up to the "
-    "intercept's 1, or to each other: no number of records tells their coefficients "
-    "apart. Take no intercept, or leave one level of each out of the bounds, with "
-    "clip=True; if one is left out, this may be ignored."
-)
+def _with_contrasts(problem: Problem) -> Problem:
+    """Return the problem in which coefficients can be told apart, by public facts.
 
-
-def _warn_of_levels(problem: Problem) -> None:
-    """Warn that columns may add up to each other, by public facts."""
-    encoding = problem.encoding
+    If indicators of all levels add up to an intercept's 1 or to each other, the
+    reference level of their columns is left out. A problem of which the reference
+    cannot be left out here is rejected, before anything is spent.
+    """
+    encoding, facts = problem.encoding, problem.facts
     if encoding is None or encoding.schema is None:
-        return
-    names = [n for n in encoding.columns if n in encoding.schema.categorical]
-    # Indicators of all levels of one column add up to 1. A second column or an
-    # intercept has the same sum.
-    if names and len(names) + problem.facts.intercept > 1:
-        text = LEVELS.format(columns.list_names(names))
-        warnings.warn(text, stacklevel=check.user_stack_level())
+        return problem
+    columns = collinear_columns(
+        encoding.schema, encoding.columns, intercept=facts.intercept
+    )
+    missing = [name for name in columns if name not in encoding.contrasts]
+    if not missing:
+        return problem
+    positions = positions_without_references(encoding, columns)
+    text = column_names.list_names(missing)
+    remedy = f"Take dps.tables.Encoding(..., contrasts={columns!r})."
+    if not problem.storage.is_in_memory:
+        condition = f"one with reference levels of {text}"
+        check.fail("problem", condition, "all levels on a cluster", remedy)
+    try:
+        facts.domain.check(len(positions) + int(facts.intercept))
+    except ValueError:  # it has a number for each coefficient
+        condition = f"of any dimension, because reference levels of {text} are left out"
+        check.fail("domain", condition, facts.domain, remedy)
+    return with_columns(problem, positions, replace(encoding, contrasts=columns))
+
+
+def _check_size(problem: Problem) -> None:
+    """Raise if no interval can be finite, by public facts."""
+    if problem.num_records < problem.dim:
+        condition = f"at least the number of coefficients, {problem.dim}"
+        remedy = "Fewer records cannot tell them apart."
+        check.fail("num_records", condition, problem.num_records, remedy)
 
 
 def _quantile(level: float) -> float:
@@ -200,7 +219,9 @@ def intervals(
     ----------
     problem : Problem
         Records of a built-in loss that is curved, or not differentiable at one point.
-        The domain is a ball, a box or the whole space, with the minimizer inside.
+        The domain is a ball, a box or the whole space, with the minimizer inside. Of
+        categorical columns whose levels add up to an intercept, or to each other, the
+        coefficients are contrasts to a reference level (`dpsample.tables.Schema`).
     budget : Budget
         Budget of all returned numbers together.
     base : {"objective", "noisy_gd", "normal_equations"}, optional
@@ -240,7 +261,8 @@ def intervals(
     ------
     ValueError
         If an argument is malformed, the loss or domain is not supported, or the budget
-        exceeds the rest of the ledger. No value of a record is a reason.
+        exceeds the rest of the ledger. Also if public facts show that no interval could
+        be finite. No value of a record is a reason.
     KeyboardInterrupt
         After Ctrl-C, and nothing is returned.
 
@@ -271,6 +293,8 @@ def intervals(
     check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
     check.instance(Budget, budget=budget)
     check_not_pure(budget, "intervals")
+    problem = _with_contrasts(problem)
+    _check_size(problem)
     check.one_of((None, *BASES), base=base)
     check.open_interval(0.0, 1.0, level=level)
     seed_sequence(seed)
@@ -294,7 +318,6 @@ def intervals(
     # All checks and warnings come before the budget is spent, and use public facts
     # only.
     plan.recipe.check_private(problem.facts)
-    _warn_of_levels(problem)
     warn_if_useless(problem.facts, budget, math.nan)
     certificate = plan.certificate
     if seed is not None:

@@ -1,10 +1,8 @@
 """The function for gradient-based algorithms: one private minimization."""
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
@@ -210,22 +208,20 @@ def plan_minimization(
     check.one_of(("exact", "paper"), calibration=calibration)
     # 1.0 and True are equal, but their texts differ, and one of them is an error.
     key = optimizer, repr(optimizer), problem.facts, budget, calibration, seeded
-    last_plan = problem.plan  # read once: another thread may replace it
-    if last_plan is not None and last_plan[0] == key:
-        return cast(MinimizationPlan, last_plan[1])
-    recipe = optimizer.recipe(problem.facts, budget, calibration)
-    certificate = None
-    if budget is None and not problem.loss.has_margin:
-        check_any_loss(recipe, optimizer, is_private=False)
-    if budget is not None:
-        clipped = problem.clip_rows
-        certificate = certify(
-            optimizer, recipe, problem.facts, budget, calibration, clip_rows=clipped
-        )
-        if seeded:
-            certificate = replace(certificate, seeded=True, digest="")
-    # A copy has no plan, so no reference cycle keeps the records after their last use.
-    program = descent.Program(copy.copy(problem), recipe)
-    plan = MinimizationPlan(program=program, certificate=certificate)
-    problem.plan = key, plan
-    return plan
+
+    def make_plan(problem: Problem) -> MinimizationPlan:
+        recipe = optimizer.recipe(problem.facts, budget, calibration)
+        certificate = None
+        if budget is None and not problem.loss.has_margin:
+            check_any_loss(recipe, optimizer, is_private=False)
+        if budget is not None:
+            clipped = problem.clip_rows
+            certificate = certify(
+                optimizer, recipe, problem.facts, budget, calibration, clip_rows=clipped
+            )
+            if seeded:
+                certificate = replace(certificate, seeded=True, digest="")
+        program = descent.Program(problem, recipe)
+        return MinimizationPlan(program=program, certificate=certificate)
+
+    return problem._reuse_plan(key, make_plan)

@@ -16,8 +16,6 @@ from dpsample.problem.problem import Problem
 from dpsample.running import progress as screen
 from dpsample.targets.gibbs_target import GibbsTarget
 
-SEARCHING = "minimizer searches for the minimum"
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Minimum:
@@ -171,14 +169,18 @@ def minimizer(
     check.instance(kinds, target_or_problem=target_or_problem, remedy=remedy)
     check.positive(tolerance=tolerance)
     check.instance(bool, progress=progress)
+    # A Density has no problem, so it stands for itself.
     problem = getattr(target_or_problem, "problem", target_or_problem)
     if isinstance(problem, Problem) and not problem.loss.has_margin:
         reason = (
             "A loss that is given by gradients of records has no proved lower bound."
         )
         check.fail("target_or_problem", "with a loss of the margin", problem, reason)
-    with screen.patience(SEARCHING, is_wanted=progress):
+    with screen.patience("minimizer searches for the minimum", is_wanted=progress):
         best = Search(objective_of(target_or_problem), tolerance).run()
+    # The value comes from the public function, with which it is compared. This may sum
+    # the records in another order than the search does. The gap includes its rounding
+    # errors.
     if isinstance(target_or_problem, Problem):
         value = target_or_problem.risk(best.point)
     else:

@@ -24,7 +24,7 @@ from dpsample.api.release_plan import (
 )
 from dpsample.core import check, pauses
 from dpsample.core.arithmetic import require_arithmetic
-from dpsample.core.renamed import renamed
+from dpsample.core.renamed import accept_former_names
 from dpsample.core.streams import (
     Seed,
     release_streams,
@@ -111,7 +111,7 @@ def _return_at_deadline(deadline: float, draw: Callable[[], Release]) -> Release
     return answers[0]
 
 
-@renamed(work="num_passes")
+@accept_former_names(work="num_passes")
 @screen.compiles_first(seconds=8.0)
 @pauses.single_threaded_blas()
 @check.unwrap_numpy
@@ -244,7 +244,7 @@ def release(
     >>> answer.theta.shape, answer.certificate.releasable
     ((3,), True)
     """
-    begin = time.monotonic()
+    begin = time.monotonic()  # the deadline counts from the call
     seed_sequence(seed)  # raises for an invalid seed, before any work
     options: dict[str, Any] = {
         "p": p,
@@ -282,6 +282,8 @@ def release(
         has_deadline=deadline is not None,
         **options,
     )
+    # The budget is entered before the first random bit is used. An interrupt after it
+    # may depend on the records.
     warn_if_useless(problem.facts, budget, plan.mechanism.risk_bound)
     spend(ledger, plan.certificate)
     with (

@@ -5,13 +5,12 @@
 both have a proof, the choice may depend on the records.
 """
 
-import copy
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -431,39 +430,39 @@ def plan_release(
     # Options are compared as text, because 1.0 == True, and only one of them is valid.
     text = _describe_options(options)
     key = problem.facts, budget, text, sampler, max_passes, seeded, has_deadline
-    last_plan = problem.plan  # read once, because another thread may replace it
-    if last_plan is not None and last_plan[0] == key:
-        return cast(ReleasePlan, last_plan[1])
-    mechanism = calibrate(problem, budget, **options)
-    # The target refers to a copy of the problem, which has no plan. If plan and problem
-    # referred to each other, the records would stay in memory after their last use.
-    target = mechanism.target(copy.copy(problem))
-    sampler = _choose_sampler(sampler, target, is_pure=budget.is_pure)
-    grid = PublicGrid.for_target(target)
-    error_bound = math.inf
-    if isinstance(sampler, Localized):
-        error_bound = exact_rejection.floating_bound(target, grid, mechanism.gamma)
-    certificate = mechanism.certificate.with_sampler(
-        sampler=MechanismSpec.of(sampler),
-        clip_rows=problem.clip_rows,
-        max_work=None if math.isinf(max_passes) else max_passes,
-        has_deadline=has_deadline,
-        seeded=seeded,
-    )
-    # Verification reads public numbers only, so it fails for all records or for none.
-    verify_own(certificate)
-    is_full_rejection = isinstance(sampler, Localized) and not has_equalities(target)
-    plan = ReleasePlan(
-        mechanism=mechanism,
-        certificate=certificate,
-        target=target,
-        sampler=sampler,
-        max_work=max_passes,
-        grid=grid,
-        may_decide_exactly=is_full_rejection and math.isfinite(error_bound),
-    )
-    problem.plan = key, plan
-    return plan
+
+    def make_plan(problem: Problem) -> ReleasePlan:
+        mechanism = calibrate(problem, budget, **options)
+        target = mechanism.target(problem)
+        chosen_sampler = _choose_sampler(sampler, target, is_pure=budget.is_pure)
+        grid = PublicGrid.for_target(target)
+        error_bound = math.inf
+        if isinstance(chosen_sampler, Localized):
+            gamma = mechanism.gamma
+            error_bound = exact_rejection.floating_bound(target, grid, gamma)
+        certificate = mechanism.certificate.with_sampler(
+            sampler=MechanismSpec.of(chosen_sampler),
+            clip_rows=problem.clip_rows,
+            max_work=None if math.isinf(max_passes) else max_passes,
+            has_deadline=has_deadline,
+            seeded=seeded,
+        )
+        # Verification reads public numbers only, so it fails for all records or for
+        # none.
+        verify_own(certificate)
+        is_full_rejection = isinstance(chosen_sampler, Localized)
+        is_full_rejection = is_full_rejection and not has_equalities(target)
+        return ReleasePlan(
+            mechanism=mechanism,
+            certificate=certificate,
+            target=target,
+            sampler=chosen_sampler,
+            max_work=max_passes,
+            grid=grid,
+            may_decide_exactly=is_full_rejection and math.isfinite(error_bound),
+        )
+
+    return problem._reuse_plan(key, make_plan)
 
 
 def _check_has_no_limit(max_work: float | None, *, has_deadline: bool) -> None:

@@ -87,43 +87,44 @@ def sample(
     target : Gibbs or Density
         The density :math:`e^{-k(F + \mu r)}` on its domain.
     sampler : "auto" or Sampler
-        Any sampler of `dpsample.samplers`; "auto" chooses one by dimension, number of
-        records, smoothness and domain, and says why.
+        Any sampler of `dpsample.samplers`. "auto" chooses one by dimension, number of
+        records, smoothness and domain, and gives the reason.
     num_draws : int
-        Draws per chain; with ``target_ess`` those of the trial run's first round.
+        Draws per chain. With ``target_ess``, draws of the trial run's first round.
     num_warmup : int, optional
-        Draws discarded first; by default what the sampler thinks enough. The step size
-        and shape of proposals are fixed before, by a pilot run on a stream of its own.
+        Draws that are discarded first. The default is the sampler's own number. The
+        step size and the shape of proposals are fixed before, by a pilot run on a
+        stream of its own.
     num_chains : int
         Number of chains.
     seed : int or SeedSequence, optional
         Gives the same draws for any number of threads, bit for bit with the same
-        ``attrs["blas"]`` and ``attrs["processor"]``; None for fresh entropy.
+        ``attrs["blas"]`` and ``attrs["processor"]``. None takes fresh entropy.
     threads : int, optional
-        Number of threads; by default the number of processors.
+        Number of threads. The default is the number of processors.
     progress : bool
         Show one live line per chain in a terminal or notebook, until the end.
     target_ess : float, optional
         Bulk effective sample size to aim at for every coefficient, and for its squared
         deviation from the mean, for all chains together. A trial run, which is
-        discarded, fixes the number of draws, at most 1000 times ``num_draws``; a
-        warning tells if they turn out too few.
+        discarded, fixes the number of draws, at most 1000 times ``num_draws``. A
+        warning reports if they turn out to be too few.
     init : array of shape (dim,) or (num_chains, dim), optional
-        Where chains start; by default dispersed about the mode, 128 chains or more from
-        8 points.
+        Starts of the chains. By default they are dispersed about the mode, and 128
+        chains or more start from 8 points.
     checkpoint : path, optional
         File from which an interrupted run goes on, bit for bit.
     check : bool
-        Judge the draws: warn if R-hat is above 1.01 or the effective sample size below
-        400 for a coefficient or its squared deviation from the mean. Short runs are
-        only blamed for what independent draws would not show. 128 chains or more of
+        Warn if R-hat is above 1.01 or the effective sample size below 400 for a
+        coefficient or its squared deviation from the mean. The limits for short runs
+        allow deviations that independent draws show as well. 128 chains or more of
         fewer than 100 draws are judged by nested R-hat.
     max_seconds : float, optional
-        Time after which no more draws are made, in seconds from the call. The choice of
-        a sampler, its warm-up and compilation count, what is done with the draws does
-        not. With ``target_ess`` the trial run has half of the time that is left for
-        draws. The draws that there are, those of every chain, are returned with a
-        warning; a ``checkpoint`` goes on from them.
+        Time after which no more draws are made, in seconds from the call. It includes
+        the choice of a sampler, its warm-up and compilation, and not the work on the
+        draws. With ``target_ess`` the trial run has half of the time that is left for
+        draws. The draws of every chain until then are returned with a warning. A
+        ``checkpoint`` goes on from them.
     keep_warmup : bool
         Return the draws that are discarded, too, in groups of their own. A
         ``checkpoint`` then has them as well.
@@ -131,18 +132,21 @@ def sample(
     Returns
     -------
     xarray.DataTree
-        ``posterior["theta"]`` (chain, draw, coefficient); ``sample_stats`` per draw, by
-        the names of ArviZ's schema: ``lp``, the log density up to a constant, the
-        acceptance rate, numbers of values, gradients and evaluated records, the step
-        size if there is one, and for `BilliardHMC` ``energy``, the Hamiltonian,
-        ``n_steps`` and ``diverging``; ``constant_data``; ``warmup_posterior`` and
-        ``warmup_sample_stats`` on request; ``attrs``, in which ``releasable`` is false,
-        ``converged`` tells whether ``r_hat`` and ``ess`` are good enough, and
-        ``num_constraint_violations`` counts draws outside of the domain. After Ctrl-C,
-        at once, the draws that every chain has made, also while they are judged: they
-        have no verdict, `diagnostics.check` gives one. After ``max_seconds`` they have
-        one, and ``is_out_of_time`` is true. ``lp`` is NaN where the sampler did without
-        it, if all of these draws together would need more than 5e8 losses of records.
+        ``posterior["theta"]`` has the dimensions (chain, draw, coefficient).
+        ``sample_stats`` has numbers of each draw under the names of ArviZ's schema:
+        ``lp``, the log density up to a constant, the acceptance rate, numbers of
+        values, gradients and evaluated records, the step size if there is one, and for
+        `BilliardHMC` ``energy``, the Hamiltonian, ``n_steps`` and ``diverging``. There
+        is ``constant_data``, and on request ``warmup_posterior`` and
+        ``warmup_sample_stats``. In ``attrs``, ``releasable`` is false, ``converged``
+        says whether ``r_hat`` and ``ess`` are good enough, and
+        ``num_constraint_violations`` counts draws outside of the domain.
+
+        Ctrl-C returns the draws that every chain has made, at once, also while they are
+        judged. They have no verdict, which `diagnostics.check` gives. After
+        ``max_seconds`` they have one, and ``is_out_of_time`` is true. ``lp`` is NaN
+        where the sampler did without it, if all of these draws together would need more
+        than 5e8 losses of records.
 
     Raises
     ------
@@ -154,14 +158,14 @@ def sample(
 
     Notes
     -----
-    **Guarantee.** ``attrs["exactness"]`` says what holds: "iid" draws are exact, under
-    "invariant" the target is exactly invariant under every step, "biased" has the bound
-    that the sampler's docstring states. How far a chain is from the target after its
-    warm-up is proved for `Proximal` alone, from ``init``, too.
+    **Guarantee.** ``attrs["exactness"]`` is "iid" if draws are exact and independent,
+    and "invariant" if the target is exactly invariant under every step. "biased" draws
+    have the bound that the sampler's docstring states. The distance of a chain from the
+    target after its warm-up is proved for `Proximal` alone, also from ``init``.
 
-    No draw is kept or left out for what it looks like: lengths and thinning are fixed
-    by runs that are discarded, and the run that follows is returned whatever it shows.
-    A resumed run repeats its trial run, which is not in the checkpoint.
+    The choice of draws does not depend on their values. Lengths and thinning are fixed
+    by runs that are discarded, and the run that follows is always returned. A resumed
+    run repeats its trial run, which is not in the checkpoint.
 
     Examples
     --------
@@ -224,10 +228,7 @@ class _Options:
     begin: float  # `time.perf_counter` at the call
 
     def __post_init__(self) -> None:
-        """Check what is not checked where it is used.
-
-        In between lies the compiler's half a minute.
-        """
+        """Check what is used only after the compiler's half a minute."""
         target, num_draws, num_chains = self.target, self.num_draws, self.num_chains
         require_target(target)
         checks.integer(1, num_draws=num_draws, num_chains=num_chains)
@@ -303,9 +304,12 @@ def _plan(
     reduced = _reduce_if_flat(target)
     inner = target if reduced is None else reduced.target
     if reduced is not None:
+        # Rounding errors of the change of coordinates may leave the domain.
         given_starts = [
             inner.domain.project(v) for v in map(reduced.drop, given_starts)
         ]
+    # Streams do not depend on each other's use. So neither the pilot run nor the trial
+    # run changes a draw of the chains.
     pilot_stream, *others = streams(root, 2 * num_chains + 1)
     with _until(options.limit, options.max_seconds):
         method, reason, prepared = _choose(inner, options.sampler, pilot_stream)
@@ -349,6 +353,7 @@ def _run(plan: _Plan, interrupts: pauses.Interrupts) -> _Runs:
         trial = None
     else:
         trial = TrialRun(options.target_ess, num_draws)
+        # The other half is for the chains that are returned.
         half = options.limit.halfway()
         run, seconds = _run_chains(
             plan,
@@ -395,6 +400,7 @@ def _run_chains(
     A run that ``is_returned`` has the checkpoint, and keeps its warm-up on request.
     """
     options, prepared = plan.options, plan.choice[2]
+    # Without a draw there is nothing to keep, so a Ctrl-C raises.
     interrupts.is_raised = True
     with _until(options.limit, options.max_seconds):
         starts = plan.starts(streams)
@@ -558,8 +564,8 @@ def _begun(target: GibbsTarget, prepared: Any, starts: list[Array]) -> Any:
 def _settings_of_run(prepared: Any, warmup: int, num_draws: int) -> Settings:
     """Return the chain's settings, with a bias bound that holds for each draw, or none.
 
-    Nothing is proved of fewer steps than the certified ones; each further step adds to
-    the bias what one conditional draw has.
+    Nothing is proved of fewer steps than the certified ones. Each further step adds the
+    bias of one conditional draw.
     """
     settings: dict[str, Any] = dict(prepared.settings)
     if "bias_bound" in settings:
@@ -630,12 +636,16 @@ def _has_loss(target: GibbsTarget) -> bool:
     # What a user's function depends on is not known.
     if not isinstance(target, Gibbs) or not isinstance(target.storage, MemoryStorage):
         return True
+    # The first row usually decides, without a pass over all records.
     dense, values = target.data.dense, target.data.values
     return bool(dense[:1].any() or dense.any() or values.any())
 
 
 class _OutOfTime(BaseException):
-    """The time limit came while nothing could be drawn yet."""
+    """The time limit came while nothing could be drawn yet.
+
+    As no `Exception`, it passes through code that handles failures of the user.
+    """
 
 
 @contextmanager
@@ -654,6 +664,7 @@ def _until(limit: TimeLimit, max_seconds: float | None) -> Iterator[None]:
 
 
 def _fail_without_draws(max_seconds: float | None, evidence: str) -> NoReturn:
+    """Raise the error of a time limit before the first draw."""
     raise SamplingError(
         f"max_seconds must be enough for the first draw, got {max_seconds:g}. "
         f"{evidence} {LIMIT_REMEDY}"

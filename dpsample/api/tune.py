@@ -34,10 +34,8 @@ NOTHING = (
     "tune returns nothing this time: that happens, at random, with stop='poisson'. The "
     "budget is spent."
 )
-# Decimal digits of the distribution of K, the number of fits, and number of 62-bit
-# words of the uniform number from which it is drawn.
+# Decimal digits in which the distribution of K, the number of fits, is computed.
 DIGITS = 60
-NUM_WORDS = 3
 # Text of the live line. It does not have the number of fits, which is not private.
 DRAWING = "tune is fitting; after Ctrl-C nothing is returned"
 INTERRUPTED = "tune was interrupted. Nothing is returned, and the budget is spent."
@@ -197,6 +195,7 @@ def tune(
     programs = [descent.Program(problem, recipe) for recipe in recipes]
     stddev = plan.score_stddev(gdp)
     spend(ledger, certificate)
+    # Score, number of the candidate, and coefficients.
     best: tuple[float, int, Array] | None = None
     try:
         with (
@@ -257,6 +256,7 @@ def noisy_score(
     with np.errstate(all="ignore"):
         losses = score.loss.value(score.margins(theta), score.data.response)
     losses = np.clip(np.nan_to_num(losses, nan=cap, posinf=cap), 0.0, cap)
+    # The exact sum moves by at most cap between neighbors, without rounding errors.
     noisy = np.array([math.fsum(losses.tolist()) / score.num_records])
     add_gaussian(rng, stddev, grid_step(stddev), noisy)
     return float(noisy[0])
@@ -275,10 +275,12 @@ def draw_tries(rng: np.random.Generator, stop: str, mean_tries: float) -> int:
     odds = stopping_odds(stop, mean_tries)
     if stop != "poisson" and odds == 0.0:
         return 1
+    # Doubles end at 2^-53, and K may be that unlikely. So the cumulative probabilities
+    # are summed in decimals until their sum exceeds a uniform number.
     with localcontext() as context:
         context.prec = DIGITS
         uniform = Decimal(0)
-        for _ in range(NUM_WORDS):
+        for _ in range(3):  # words of 62 bits
             uniform = (uniform + int(rng.integers(2**62))) / 2**62
         mean, ratio = Decimal(mean_tries), Decimal(odds) / (1 + Decimal(odds))
         tries, term = 1, 1 - ratio  # geometric

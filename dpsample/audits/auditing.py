@@ -157,6 +157,8 @@ def audit(
         gdp = mechanism.gdp if is_same else None  # what it says of itself
     check.instance((bool, SequentialReport), sequential=sequential)
 
+    # Scores of draws from both distributions. An audit that bets calls it batch by
+    # batch.
     def scores_of(on_progress: Progress, **drawing: Any) -> Scores:
         shared = drawing | {"threads": threads, "on_progress": on_progress}
         if isinstance(mechanism, ExponentialMechanism):
@@ -187,6 +189,8 @@ def audit(
                 event=event,
                 seed=seed_sequence(seed),
             )
+        # A report is continued only by the same audit, or its bets would be about
+        # another claim.
         else:
             for name, current, before in (
                 ("mechanism", _subject(mechanism), report.subject),

@@ -52,13 +52,6 @@ from dpsample.samplers.choice import choose
 from dpsample.samplers.quadrature import discretize, mean_and_factor
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-MCMC_NOTE = (
-    "{sampler} is not an exact sampler: the draws come from {chains} chains per law, "
-    "each warmed up for {warmup} steps and thinned to every {thin}th; they are treated "
-    "as independent, and the law that was tested is the sampler's"
-)
-IID_NOTE = "{sampler} made independent exact draws; the score is k (F - F')"
-
 
 def exponential_scores(
     mechanism: ExponentialMechanism,
@@ -140,12 +133,17 @@ def _draw(
     parts = [rest[i * NUM_STREAMS : (i + 1) * NUM_STREAMS] for i in range(3)]
     prepared = sampler.prepare(target, pilot_stream)
     if sampler.exactness == "iid":
-        draw, note = _iid(prepared), IID_NOTE.format(sampler=sampler)
+        draw = _iid(prepared)
+        note = f"{sampler} made independent exact draws; the score is k (F - F')"
     else:
         thin = _thinning(prepared, score, parts[2], threads)
         draw = _thinned_draw(prepared, thin)
-        words = {"chains": 2 * NUM_STREAMS, "warmup": prepared.num_warmup, "thin": thin}
-        note = MCMC_NOTE.format(sampler=sampler, **words)
+        note = (
+            f"{sampler} is not an exact sampler: the draws come from {2 * NUM_STREAMS} "
+            f"chains per law, each warmed up for {prepared.num_warmup} steps and "
+            f"thinned to every {thin}th; they are treated as independent, and the law "
+            "that was tested is the sampler's"
+        )
     halves, count = [], num_draws // 2
     with pauses.single_threaded_blas():
         for i in range(2):
@@ -194,9 +192,8 @@ def _thinning(
     threads: int | None,
 ) -> int:
     """Find how many steps make scores nearly uncorrelated, by a pilot run."""
-    # Maximum number of steps between two draws.
-    max_thin = 1000
-    # Draws per chain of the run that measures the autocorrelation.
+    max_thin = 1000  # steps between two draws, at most
+    # Draws of each chain, from which the autocorrelation time is estimated.
     pilot_draws = 500
     count = pilot_draws * len(chain_streams)
     scores = draw_outputs(
@@ -204,8 +201,8 @@ def _thinning(
     )
     size = effective_size(scores.reshape(len(chain_streams), pilot_draws, 1))
     time = count / size if size > 0.0 else float(max_thin)
-    # Number of steps between two draws, in autocorrelation times. If one mode
-    # dominates, the correlation of two draws is then e^-6.
+    # Two draws are three autocorrelation times apart. If one mode dominates, the
+    # correlation falls like e^(-2 t/time), to e^-6.
     return int(min(max_thin, max(1, math.ceil(3.0 * time))))
 
 
@@ -271,6 +268,7 @@ def _changed_rows(problem: Problem, neighbor: Problem) -> Bools:
     if hasattr(first, "indptr") or hasattr(second, "indptr"):
         from scipy import sparse
 
+        # An entry that is equal in both is stored as a 0 of the difference.
         gap = sparse.csr_matrix(first) - sparse.csr_matrix(second)
         gap.eliminate_zeros()
         return np.asarray(np.diff(gap.indptr) > 0)
@@ -278,6 +276,7 @@ def _changed_rows(problem: Problem, neighbor: Problem) -> Bools:
 
 
 def _offsets(problem: Problem) -> Array:
+    """Return the offsets, which are 0 if there are none."""
     offset = problem.data.offset
     return offset if offset.size else np.zeros(problem.num_records)
 

@@ -12,12 +12,14 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.public import dir_of
+from dpsample.core.renamed import module_attribute
 from dpsample.numerics import norms
 from dpsample.problem.facts import RELATIONS, PublicFacts
 from dpsample.problem.problem import Problem
 
-__all__ = ["at_kink", "duplicated", "opposite", "shifts", "worst_case", "zeroed"]
+__all__ = ["at_kink", "copies", "opposite", "shifts", "worst_case", "zero_out"]
 __dir__ = dir_of(__all__)
+__getattr__ = module_attribute(__name__, duplicated="copies", zeroed="zero_out")
 
 Pair = tuple[Problem, Problem]
 Direction = Literal["axis", "corner", "difference"]
@@ -75,7 +77,7 @@ def worst_case(
     if facts.domain.is_simplex and _row_width(facts) > 1:
         direction = "difference"
     if relation == "zero_out":
-        return zeroed(facts, direction=direction)
+        return zero_out(facts, direction=direction)
     return opposite(facts, direction=direction)
 
 
@@ -114,7 +116,7 @@ def opposite(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     return _make_pair(facts, *_make_neutral_records(facts), direction=direction)
 
 
-def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
+def copies(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     """Return a pair of copies of one record, the last one replaced by its opposite.
 
     The copies push theta to the boundary or to the kink of the loss, where
@@ -135,7 +137,7 @@ def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> import dpsample as dps
     >>> facts = dps.PublicFacts(num_records=4, dim=2, row_bound=1.0, row_norm=2.0,
     ...                         loss=dps.losses.Hinge(), domain=dps.domains.Ball(1.0))
-    >>> first, second = duplicated(facts)
+    >>> first, second = copies(facts)
     >>> second.data.response.tolist()
     [1.0, 1.0, 1.0, -1.0]
     """
@@ -185,7 +187,7 @@ def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     return _make_pair(facts, rows, responses, direction=direction)
 
 
-def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
+def zero_out(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     """Record of the largest slope, and the same with its loss set to zero.
 
     Zero is expressed by a row of zeros, whose loss does not depend on theta. A linear
@@ -211,7 +213,7 @@ def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> import dpsample as dps
     >>> facts = dps.PublicFacts(num_records=4, dim=2, row_bound=1.0, row_norm=2.0,
     ...                         loss=dps.losses.Hinge(), domain=dps.domains.Ball(1.0))
-    >>> first, second = zeroed(facts)
+    >>> first, second = zero_out(facts)
     >>> first.data.dense[-1].tolist(), second.data.dense[-1].tolist()
     ([1.0, 0.0], [0.0, 0.0])
     """

@@ -44,14 +44,7 @@ FARTHEST = 1e150
 # Maximum number of draws of each distribution for the fit.
 MAX_FITTED = 50_000
 
-LOSS_NOTE = "independent draws; the privacy loss of every output is known exactly"
-LEARNED_NOTE = (
-    "the score is a logistic discriminant of the outputs, learned on the first half of "
-    "the draws: a better score may find more"
-)
 GIVEN_NOTE = "the score was given; a better one may find more"
-RATIO_NOTE = "the given log ratio is trusted to be that of the two laws"
-STREAM_NOTE = "every run has its own part of an independent random stream"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -179,8 +172,9 @@ def additive_scores(
         return np.asarray(mechanism.privacy_loss(outputs, second, first))
 
     p, q, later_p, later_q = (draw(i, loss) for i in range(4))
+    note = "independent draws; the privacy loss of every output is known exactly"
     return Scores(
-        first=(p, q), second=(later_p, later_q), kind="log ratio", notes=(LOSS_NOTE,)
+        first=(p, q), second=(later_p, later_q), kind="log ratio", notes=(note,)
     )
 
 
@@ -202,15 +196,22 @@ def black_box_scores(
     score_function = log_ratio if log_ratio is not None else score
     draw = _four_parts(mechanism, (first, second), **running)
     half = draw(0, score_function), draw(1, score_function)
-    note = RATIO_NOTE if log_ratio is not None else GIVEN_NOTE
+    note = GIVEN_NOTE
+    if log_ratio is not None:
+        note = "the given log ratio is trusted to be that of the two laws"
     if score_function is None:
-        score_function, note = learn(*half), LEARNED_NOTE
+        score_function = learn(*half)
+        note = (
+            "the score is a logistic discriminant of the outputs, learned on the first "
+            "half of the draws: a better score may find more"
+        )
         half = score_function(half[0]), score_function(half[1])
+    stream_note = "every run has its own part of an independent random stream"
     return Scores(
         first=half,
         second=(draw(2, score_function), draw(3, score_function)),
         kind="score" if log_ratio is None else "log ratio",
-        notes=(note, STREAM_NOTE),
+        notes=(note, stream_note),
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from dpsample.cli import screen
 from dpsample.cli.screen import Side
@@ -99,14 +100,47 @@ def print_errata(code: str | None, *, markdown: bool = False) -> None:
         _print_words(head, rows, sentences=("where", "what is true"))
 
 
-def print_items(*, markdown: bool = False) -> None:
-    """Print the verdicts on all items."""
-    if markdown:
-        print("\n".join(papers.items_page()))
-        return
-    rows = [(x.paper, (x.item, x.about, x.verdict, x.why)) for x in papers.items()]
-    head = ("item", "about", "verdict", "how")
-    _print_words(head, rows, sentences=("about", "how"))
+def print_items(
+    paper: str | None = None,
+    *,
+    markdown: bool = False,
+    as_json: bool = False,
+    causes: bool = False,
+) -> None:
+    """Print the verdicts on all items or those of one paper, or the causes."""
+    if markdown and as_json:
+        check.fail("json", "False with markdown", True, "Choose one format.")
+    if paper is not None and (markdown or causes):
+        remedy = "Pages and causes are about all papers."
+        check.fail("paper", "None with markdown or causes", paper, remedy)
+    rows = papers.items(paper)
+    if as_json:
+        chosen = papers.causes() if causes else rows
+        print(json.dumps([asdict(row) for row in chosen], indent=1))
+    elif markdown:
+        print("\n".join(papers.causes_page() if causes else papers.items_page()))
+    elif causes:
+        _print_causes()
+    else:
+        head = ("item", "about", "class", "verdict", "cause")
+        texts = [
+            (x.paper, (x.item, x.about, _classes(x), x.verdict, x.cause)) for x in rows
+        ]
+        _print_words(head, texts, ("left",) * 5, sentences=("about",))
+    if not (as_json or markdown):
+        screen.console().print(papers.transcriptions())
+
+
+def _classes(item: papers.Item) -> str:
+    """Return the names that run an item, without their modules."""
+    return ", ".join(name.rpartition(".")[2] for name in item.runs)
+
+
+def _print_causes() -> None:
+    """Print a table of the causes."""
+    head = ("cause", "verdict", "what stays true")
+    rows = [(x.id, x.verdict, x.true) for x in papers.causes()]
+    screen.print_table("Causes", head, rows, ("left",) * 3, sentences=head[2:])
 
 
 def _print_words(

@@ -87,6 +87,18 @@ LedgerPath = Annotated[
 LedgerEpsilon = Annotated[float | None, Option(help="Its total, when it is made.")]
 LedgerDelta = Annotated[float | None, Option(help="Its total delta, likewise.")]
 Seed = Annotated[int | None, Option(help="Reproducible, hence not releasable.")]
+# ``stat`` has in addition or instead: delta is 0.
+Statistic = Annotated[
+    str,
+    typer.Argument(help="count, histogram, sum, mean, quantile or group-means."),
+]
+StatColumn = Annotated[str, Option("--column", help="Column of the statistic.")]
+By = Annotated[str | None, Option(help="Column of groups, for group-means.")]
+Level = Annotated[float, Option(help="Level of the quantile, 0.5 is the median.")]
+Value = Annotated[str | None, Option(help="Declared level to be counted.")]
+Edges = Annotated[str | None, Option(help="Ends of cells of a histogram, as 0,10,20.")]
+StatBounds = Annotated[Path, Option("--bounds", help="Public ranges and levels.")]
+StatOutput = Annotated[Path | None, Option("--output", help="JSON file to write.")]
 # ``sample`` has in addition or instead: a budget is optional, because k and mu may be
 # given, and the seed is not secret, because draws for study are not released.
 OwnEpsilon = Annotated[float | None, Option(help="Budget of the release to study.")]
@@ -113,6 +125,7 @@ Paper = Annotated[
     Option(help="bassily, gopi, su, xie or xu (first authors), by default all five."),
 ]
 Overwrite = Annotated[bool, Option("--overwrite", help="Replace an existing output.")]
+Causes = Annotated[bool, Option("--causes", help="Print the causes of the verdicts.")]
 Code = Annotated[str | None, typer.Argument(help="GLLST-E1, BFTT-4, gradient-E15...")]
 Markdown = Annotated[bool, Option("--markdown", help="Print Markdown.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
@@ -201,6 +214,35 @@ def release(
     from dpsample.cli.release import ReleaseOptions, run
 
     run(ReleaseOptions(**options))
+
+
+@app.command()
+def stat(
+    file: File,
+    statistic: Statistic,
+    column: StatColumn,
+    bounds: StatBounds,
+    epsilon: Epsilon,
+    level: Level = 0.5,
+    by: By = None,
+    value: Value = None,
+    edges: Edges = None,
+    format: Format = None,
+    relation: Relation = "replace_one",
+    output: StatOutput = None,
+    overwrite: Overwrite = False,
+    ledger: LedgerPath = None,
+    ledger_epsilon: LedgerEpsilon = None,
+    ledger_delta: LedgerDelta = None,
+    seed: Seed = None,
+) -> None:
+    """Release one private STATISTIC of a column of FILE, with delta = 0."""
+    # The arguments, before any other name is bound. `StatOptions` has a field for each
+    # of them.
+    options = locals()
+    from dpsample.cli.stat import StatOptions, run
+
+    run(StatOptions(delta=0.0, **options))
 
 
 @app.command()
@@ -316,11 +358,16 @@ def errata(code: Code = None, markdown: Markdown = False) -> None:
 
 
 @app.command()
-def papers(markdown: Markdown = False) -> None:
-    """Print the verdict on every numbered item of five papers."""
+def papers(
+    paper: Paper = None,
+    causes: Causes = False,
+    markdown: Markdown = False,
+    json: Json = False,
+) -> None:
+    """Print verdict and class of every numbered item of five papers."""
     from dpsample.cli.claims import print_items
 
-    print_items(markdown=markdown)
+    print_items(paper, markdown=markdown, as_json=json, causes=causes)
 
 
 @app.command()

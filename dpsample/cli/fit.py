@@ -43,22 +43,24 @@ def run(options: FitOptions) -> None:
             seed=options.seed,
         )
 
-    release.publish(options, data, fit, _in_units)
+    release.publish(options, data, fit, _undo_division)
 
 
-def _in_units(data: Dataset) -> Dataset:
-    """Return the records with columns in [-1, 1], and not divided to shorten rows.
+def _undo_division(data: Dataset) -> Dataset:
+    """Return the records with columns in [-1, 1], as before their rows were divided.
 
-    Otherwise the 1 of the intercept would be longer than a column, and add more than a
-    column does to the sensitivity.
+    An encoding divides rows by the norm of a row of ones, so that no row is longer than
+    1. The intercept, a column of ones, is appended later. Next to divided columns it
+    would add more to the sensitivity than each of them.
     """
     encoding = data.encoding
     if encoding is None or not encoding.is_scaled or encoding.scale != 1.0:
         return data
-    length = encoding.divisor
-    bound = None if data.row_bound is None else length * data.row_bound
-    scaled = replace(encoding, scale=length, row_bound=bound)
-    features: Any = data.features * length
+    divisor = encoding.divisor
+    bound = None if data.row_bound is None else divisor * data.row_bound
+    # The factor of the encoding cancels its division, for later records as well.
+    scaled = replace(encoding, scale=divisor, row_bound=bound)
+    features: Any = data.features * divisor
     return replace(data, features=features, row_bound=bound, encoding=scaled)
 
 
@@ -75,17 +77,18 @@ def _plan(options: FitOptions) -> FitPlan:
     ]
     encoding = Encoding(schema=schema, columns=tuple(columns), target=options.target)
     loss = parse_loss(options.loss)
+    # Responses with a declared range are scaled to [-1, 1].
     response_bound = None if loss.is_classification else options.response_bound or 1.0
     facts = dps.PublicFacts(
         num_records=options.num_records,
         dim=len(encoding.feature_names) + int(options.intercept),
         loss=loss,
-        domain=dps.domains.WholeSpace()
-        if options.radius is None
-        else dps.domains.Ball(options.radius),
+        domain=options.domain,
+        # The norm of a row of ones, since `_undo_division` will be applied.
         row_bound=encoding.divisor,
         row_norm=options.row_norm,
         response_bound=response_bound,
         intercept=options.intercept,
     )
+    # Rows are not divided, so the radius need not make up for a division.
     return plan_fit(facts, options.budget, row_divisor=1.0)

@@ -66,6 +66,13 @@ class RecordOptions:
     format: str | None
     num_features: int | None
 
+    @property
+    def domain(self) -> dps.domains.Domain:
+        """Ball of the coefficients. Without a radius they are not restricted yet."""
+        if self.radius is None:
+            return dps.domains.WholeSpace()
+        return dps.domains.Ball(self.radius)
+
 
 def read(
     options: RecordOptions, path: Path, columns: Sequence[str] | None = None
@@ -135,9 +142,7 @@ def build(options: RecordOptions, data: Dataset) -> dps.Problem:
         data.features,
         data.response,
         loss=parse_loss(options.loss),
-        domain=dps.domains.WholeSpace()
-        if options.radius is None
-        else dps.domains.Ball(options.radius),
+        domain=options.domain,
         row_bound=row_bound,
         row_norm=options.row_norm,
         response_bound=response_bound,
@@ -175,17 +180,20 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
         columns = entries.columns_of(frame.head(1_000))
         # A record in the header would be shown.
         reject_record(columns, file)
+        # Decimal mark and separator of thousands. The first of equal counts wins.
         marks = ((".", ""), (",", ""), (",", "."), (".", ","))
         candidates = [replace(file, decimal=d, thousands=t) for d, t in marks]
-        file = max(candidates, key=lambda marks: _num_numbers(columns, marks))
+        file = max(candidates, key=lambda candidate: _num_numbers(columns, candidate))
         types = {name: _guess_type(c.entries, file) for name, c in columns.items()}
     origin_of_types = (
         "Types and marks are guesses\n# from most of the records: check them."
     )
     if is_stored:
         origin_of_types = "Types are those that the\n# file declares."
+    # A line break in the file's name would end the comment of the first line.
     printable = "".join(c if c.isprintable() else "?" for c in source)
     text = HEAD.format(source=printable, types=origin_of_types)
+    # Only what differs from the defaults of a text file is written.
     declared = {k: v for k, v in vars(file).items() if v != vars(TextFormat())[k]}
     if declared:
         text += "\n[file]\n"
@@ -210,6 +218,7 @@ def _guess_format(content: bytes, kind: str) -> TextFormat:
         encoding = "utf-8"
     text = content.decode(encoding, "replace")
     lines = (x for x in re.split("[\r\n]", text.lstrip("\ufeff")) if x.strip())
+    # Separators inside quoted names are not counted.
     header = re.sub('"[^"]*"', "", next(lines, ""))
     usual = "\t" if kind == "tsv" else ","
     separator = max((usual, *",;\t|"), key=header.count)
@@ -244,6 +253,7 @@ def _guess_type(column: Array | Sequence[Any], file: TextFormat) -> str:
         ("numeric", entries.parse_number),
         ("date", entries.parse_day),
     ):
+        # An entry that cannot be converted is None, and a missing one is NaN.
         values = [convert(entry, file) for entry in column]
         is_number = [v is not None for v in values if v is None or not math.isnan(v)]
         if 2 * sum(is_number) > len(is_number):

@@ -31,15 +31,17 @@ from dpsample.tables.read import contents, parse_libsvm, to_frame
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerOptions(RecordOptions):
-    """Options of commands that make a private answer."""
+class BudgetOptions:
+    """Options of commands that spend a budget on a file of records."""
 
+    file: Path
+    bounds: Path | None
     epsilon: float
     delta: float
     relation: Relation
     output: Path | None
     overwrite: bool
-    evaluate: Path | None
+    evaluate: Path | None = None
     ledger: Path | None
     ledger_epsilon: float | None
     ledger_delta: float | None
@@ -50,6 +52,11 @@ class AnswerOptions(RecordOptions):
         """Budget of the release."""
         epsilon, delta = self.epsilon, self.delta
         return dps.Budget(epsilon=epsilon, delta=delta, relation=self.relation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(RecordOptions, BudgetOptions):
+    """Options of commands that make private parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +152,7 @@ def print_parameters(answer: Release | Fit) -> None:
     screen.print_table("Private parameters", ("name", "value"), rows)
 
 
-def open_ledger(options: AnswerOptions) -> LedgerFile | None:
+def open_ledger(options: BudgetOptions) -> LedgerFile | None:
     """Open the ledger of a command, or make it with a total if there is none.
 
     An existing ledger has its own total, which the options may repeat.

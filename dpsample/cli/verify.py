@@ -8,6 +8,7 @@ from typing import Any
 
 import dpsample as dps
 from dpsample.answers.answer import Fit, Release, parse_answer
+from dpsample.answers.statistic import Statistic, parse_statistic
 from dpsample.cli import screen
 from dpsample.cli.exit_codes import FAILED
 from dpsample.core import check, files
@@ -15,8 +16,9 @@ from dpsample.privacy import Certificate, EventCertificate, VerificationReport
 from dpsample.tables import entries
 
 AnyCertificate = Certificate | EventCertificate
-AnyAnswer = Release | Fit | AnyCertificate
-ANSWERS = (Release.FORMAT, Fit.FORMAT)
+AnyAnswer = Release | Fit | Statistic | AnyCertificate
+# Values of the key "format" of a file, which decide how it is read.
+ANSWERS = (Release.FORMAT, Fit.FORMAT, Statistic.FORMAT)
 CERTIFICATES: dict[str, type[AnyCertificate]] = {
     name: kind
     for kind in (Certificate, EventCertificate)
@@ -25,7 +27,11 @@ CERTIFICATES: dict[str, type[AnyCertificate]] = {
 
 
 def run(file: Path, checker: str = "standard") -> int:
-    """Print warnings, checks and state. Return 0 if everything agrees, otherwise 1."""
+    """Print warnings, checks and state. Return 0 if everything agrees, otherwise 1.
+
+    The checker "standard" recomputes the certificate as it was computed. "ball" does so
+    in ball arithmetic, where every number has a proved error bound.
+    """
 
     def report(answer: AnyAnswer) -> str:
         verification = verify_answer(answer, checker)
@@ -47,7 +53,7 @@ def show(file: Path, html: Path | None, *, overwrite: bool = False) -> int:
     def document(answer: AnyAnswer) -> str:
         # The page of an answer verifies it, which may take long, so it is not done
         # twice.
-        if html is None or not isinstance(answer, Release | Fit):
+        if html is None or not isinstance(answer, Release | Fit | Statistic):
             verify_answer(answer)
         return str(certificate_of(answer)) if html is None else answer.to_html()
 
@@ -75,15 +81,19 @@ def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
         return report(read(written, kind, str(file)))
     # A file may hold anything, so every error on its content means "not verified".
     except Exception as error:
+        # Ctrl-C may appear as another error, which says nothing about the file.
         if screen.is_interrupt(error):
             raise
         name = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        # The message may have line breaks, but scripts read one line.
         screen.console().print(" ".join(f"NOT verified: {name}{error}".split()))
         return None
 
 
 def certificate_of(answer: AnyAnswer) -> AnyCertificate:
     """Return the certificate of an answer, or the given one."""
+    if isinstance(answer, Statistic):
+        return answer.certificate
     if isinstance(answer, Release | Fit):
         # Answers from files have a certificate.
         assert answer.certificate is not None
@@ -94,6 +104,7 @@ def certificate_of(answer: AnyAnswer) -> AnyCertificate:
 def format_of(written: bytes, file: Path) -> str:
     """Return the format of the content of a file, which must be a known one."""
     try:
+        # Editors may write a byte order mark, which this codec skips.
         content = json.loads(written.decode("utf-8-sig"))
     except (ValueError, RecursionError):  # brackets without end
         content = None
@@ -106,6 +117,8 @@ def format_of(written: bytes, file: Path) -> str:
 
 def read(written: bytes, kind: str, source: str) -> AnyAnswer:
     """Return the answer or certificate that a file holds, by its format."""
+    if kind == Statistic.FORMAT:
+        return parse_statistic(written, source)
     if kind in ANSWERS:
         return parse_answer(written, source)
     # It is parsed again, strictly: a repeated key or unusual digits could be read in
@@ -115,14 +128,14 @@ def read(written: bytes, kind: str, source: str) -> AnyAnswer:
 
 def verify_answer(answer: AnyAnswer, checker: Any = "standard") -> VerificationReport:
     """Return the report on an answer or certificate."""
-    if isinstance(answer, Release | Fit):
+    if isinstance(answer, Release | Fit | Statistic):
         return answer.verify(checker=checker)
     return dps.verify(answer, checker=checker)
 
 
 def describe_state(certificate: AnyCertificate, report: VerificationReport) -> str:
     """Say whether the answer may be published, as far as this report shows it."""
-    # The ball checker does not look at everything, so it alone gives no verdict.
+    # The ball checker leaves some statements unchecked, so it alone gives no verdict.
     if certificate.releasable and report.unchecked:
         return "No verdict on publication: verify without --checker ball for the rest."
     if certificate.releasable and report.warnings:

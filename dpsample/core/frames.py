@@ -68,13 +68,8 @@ NUMBERS = {float: types.float64, int: types.int64, bool: types.boolean}
 NUMBER_CODES = {types.float64: "d", types.int64: "q", types.boolean: "?"}
 OTHER_CODES: dict[type, str] = {bool: "?", int: "q", float: "d", type(None): "P"}
 OTHER_CODES |= {np.bool_: "?", np.int64: "q", np.float64: "d"}
-# The code of an array has two more words per dimension, its shape and its strides.
-ARRAY_CODE = "PPqqP"
-DIMENSION_CODE = "qq"
-POINTER_CODE = "PPP"
 # Fields of Numba's data models that this layout assumes, see `_check_model`.
 ARRAY_MODEL = ("meminfo", "parent", "nitems", "itemsize", "data", "shape", "strides")
-POINTER_MODEL = ("c_addr", "py_addr", "jit_addr")
 SUPPORTED = "an array, a C function, None, a tuple of them or a number of 64 bits"
 Fields = tuple[Any, ...]  # a named tuple
 Kinds = tuple[Any, ...]  # Numba's types of its fields
@@ -273,11 +268,12 @@ def _code_and_words(fields: Fields) -> tuple[str, list[object]]:
         elif isinstance(field, np.ndarray):
             # The first word is the address of a reference count. It is 0, because the
             # tuple owns the array.
-            code.append(ARRAY_CODE + DIMENSION_CODE * field.ndim)
+            # Each dimension adds two words, a side of the shape and a stride.
+            code.append("PPqqP" + "qq" * field.ndim)
             words += (0, id(field), field.size, field.itemsize, _address_of(field))
             words += field.shape + field.strides
         elif isinstance(field, CFunc):
-            code.append(POINTER_CODE)
+            code.append("PPP")
             words += (field.address, 0, 0)  # the others are for calls that may raise
         elif hasattr(field, ADDRESS):
             code.append("P")
@@ -340,7 +336,7 @@ def _check_model(kind: types.Type, model: DataModel) -> None:
     if isinstance(kind, types.Array):
         expected = ARRAY_MODEL
     elif isinstance(kind, types.FunctionType):
-        expected = POINTER_MODEL
+        expected = ("c_addr", "py_addr", "jit_addr")
     if expected is not None and tuple(model._fields) != expected:
         raise NumbaError(
             f"The fields of {kind} must be {expected}, got {tuple(model._fields)}. "

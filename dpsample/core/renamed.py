@@ -1,11 +1,16 @@
 """Former names of public parameters, attributes and keys, for one more version.
 
-`renamed` decorates a function or class with its former names. They still work, with a
-DeprecationWarning. Descriptions in files that an earlier version wrote do not warn.
+`accept_former_names` decorates a function or class, whose former names then work with a
+DeprecationWarning. Files that an earlier version wrote are read without one.
+
+The warning should show the line of the user. So functions that warn take a level, which
+counts callers from the function that called them (1) outwards, and every function that
+passes the level on adds 1 for itself.
 """
 
 import functools
 import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from typing import ClassVar, TypeVar
@@ -16,7 +21,7 @@ PRESENT_NAMES = "__present_names__"
 
 
 def warn_renamed(former: str, present: str, *, stacklevel: int) -> None:
-    """Warn that a name has changed. Level 1 is the function that calls this one."""
+    """Warn that a name has changed."""
     warnings.warn(
         f"{former} is now {present}. The former name goes with the next version.",
         DeprecationWarning,
@@ -24,7 +29,7 @@ def warn_renamed(former: str, present: str, *, stacklevel: int) -> None:
     )
 
 
-def renamed(**present_names: str) -> Callable[[Owner], Owner]:
+def accept_former_names(**present_names: str) -> Callable[[Owner], Owner]:
     """Decorate a function or class with the present names of former parameters.
 
     Former attributes of a class, methods included, return the present ones. It must be
@@ -56,10 +61,7 @@ def _accept_former(owner: Callable[..., object], function: Owner) -> Owner:
 def rename_options(
     owner: Callable[..., object], options: Mapping[str, object], *, stacklevel: int
 ) -> dict[str, object]:
-    """Return arguments under their present names, and warn of former ones.
-
-    Level 1 of the warning is the function that calls this one.
-    """
+    """Return arguments under their present names, and warn of former ones."""
     result = with_present_names(owner, options)
     for former in options.keys() - result.keys():
         present = present_names_of(owner)[former]
@@ -101,7 +103,10 @@ def with_present_names(
 
 
 def text_with_present_names(owner: object, text: str) -> str:
-    """Return the repr of calls with the present names of their arguments."""
+    """Return the repr of calls with the present names of their arguments.
+
+    Certificates and checkpoints hold such texts, under the names of their version.
+    """
     for former, present in present_names_of(owner).items():
         text = re.sub(rf"\b{former}=", f"{present}=", text)
     return text
@@ -112,6 +117,19 @@ def text_with_former_names(owner: object, text: str) -> str:
     for former, present in present_names_of(owner).items():
         text = re.sub(rf"\b{present}=", f"{former}=", text)
     return text
+
+
+def module_attribute(module: str, **present_names: str) -> Callable[[str], object]:
+    """Return the ``__getattr__`` of a module whose functions have former names."""
+
+    def read(name: str) -> object:
+        if name not in present_names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        present = present_names[name]
+        warn_renamed(f"{module}.{name}", f"{module}.{present}", stacklevel=2)
+        return getattr(sys.modules[module], present)
+
+    return read
 
 
 class RenamedKeys(dict[str, object]):

@@ -57,7 +57,6 @@ FIRST = BLOCKS + 4
 _ROWS = 2 * BLOCKS
 # The text "expand 32-byte k" as four words.
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
-_NO_NONCE = (0, 0, 0)
 
 POISON = (
     "This generator of secret bits has been erased, or a fork has copied it: make a "
@@ -118,15 +117,17 @@ def _add_start(state, counter, nonce):
             state[at] = np.uint32(state[at] + np.uint32(nonce[i]))
 
 
+# These kernels allocate nothing, so Numba need not count references to their arrays.
 @kernel(counts_references=False)
 def fill_blocks(state, counter, nonce):
     """Write 16 blocks of RFC 8439, section 2.3, from ``counter`` on.
 
-    ``state`` are words of 32 bits; row i of the blocks holds number i of each.
+    ``state`` are words of 32 bits. Row i of the blocks holds number i of each.
     """
     for i in range(_ROWS, 2 * SIZE):
         state[i] = np.uint32(0)
     _add_start(state, counter, nonce)
+    # Twenty rounds, a column round and a diagonal round at a time.
     for _ in range(10):
         _quarter_round(state, 0, 4, 8, 12)
         _quarter_round(state, 1, 5, 9, 13)
@@ -142,7 +143,8 @@ def fill_blocks(state, counter, nonce):
 @kernel(counts_references=False)
 def refill(state, words):
     """Fill the blocks, and replace the key by their first 32 bytes."""
-    fill_blocks(state, 0, _NO_NONCE)
+    # The key is new, so the nonce may always be 0.
+    fill_blocks(state, 0, (0, 0, 0))
     for i in range(4):
         words[i] = words[BLOCKS + i]
         words[BLOCKS + i] = np.uint64(0)
@@ -189,6 +191,7 @@ class _BitGen(ctypes.Structure):
     )
 
 
+# A capsule of Python wraps the address of NumPy's structure.
 _capsule_pointer = ctypes.PYFUNCTYPE(
     ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p
 )(("PyCapsule_GetPointer", ctypes.pythonapi))
@@ -201,11 +204,12 @@ _KINDS: tuple[tuple[Callable[..., Any], Any, Any], ...] = (
 
 @cache
 def _c_functions() -> tuple[list[int], object]:
-    """Return the addresses of the three C functions, and what keeps them alive."""
+    """Return the addresses of the three C functions, and objects that own them."""
     if not numba.config.DISABLE_JIT:
         functions: Any = [pointer(f, kind(types.voidptr)) for f, kind, _ in _KINDS]
         return [function.address for function in functions], functions
 
+    # Without the compiler (NUMBA_DISABLE_JIT) C calls back into Python.
     def interpret(
         function: Callable[..., np.unsignedinteger | np.float64],
     ) -> Callable[[int], float]:

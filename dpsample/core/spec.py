@@ -27,6 +27,7 @@ def _to_json(value: object) -> object:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):
+        # The `item` of a long double is a long double, which JSON does not support.
         return float(value) if isinstance(value, np.floating) else value.item()
     if isinstance(value, tuple):
         return [item.to_dict() if hasattr(item, "to_dict") else item for item in value]
@@ -37,7 +38,7 @@ def _to_json(value: object) -> object:
 
 
 def _hashable(value: object) -> Any:
-    """Return nested dictionaries and lists as tuples."""
+    """Return nested dictionaries and lists as tuples, which have a hash."""
     if isinstance(value, dict):
         return tuple((key, _hashable(item)) for key, item in value.items())
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
@@ -67,16 +68,22 @@ class Spec:
         return hash(_hashable(self.to_dict()))
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """Set the fields of a copy, and freeze its arrays, which were writable."""
+        """Set the fields of a copy or of an unpickled spec.
+
+        Copied and unpickled arrays are writable, whatever the original was.
+        """
         for value in state.values():
             if isinstance(value, np.ndarray):
                 freeze(value)
-        # An earlier version may have written it.
+        # A pickle of an earlier version has the former names of fields.
         self.__dict__.update(with_present_names(type(self), state))
 
 
 def from_dict(kinds: Iterable[type[Kind]], data: Json) -> Kind:
-    """Rebuild the spec of one of ``kinds`` that `Spec.to_dict` described."""
+    """Rebuild the spec of one of ``kinds`` that `Spec.to_dict` described.
+
+    Specs inside of it stay dictionaries, which its class turns into specs itself.
+    """
     check.instance(dict, data=data)
     by_name = {kind.name: kind for kind in kinds}
     check.one_of(tuple(by_name), name=data.get("name"))

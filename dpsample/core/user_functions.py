@@ -50,15 +50,6 @@ ENTRY_TYPES = {
 } | {"bool": types.boolean}
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-PLAIN_FUNCTION = (
-    "Pass a plain function, and what a callable object holds as data=..., an array, a "
-    "number, a tuple or a NamedTuple of them."
-)
-
-COMPILABLE = (
-    "It may use numbers, arrays, NumPy and functions under @numba.njit, and returns a "
-    "number on every path."
-)
 
 
 def _compile_cast(entry_type: types.Type) -> Callable[[int], Any]:
@@ -118,6 +109,8 @@ class RecordedErrors:
 
     def __enter__(self) -> None:
         """Begin to record."""
+        # Threads and nested calls share the hook, so the first one sets it and the last
+        # one restores it.
         with self.lock:
             if self.depth == 0:
                 self.last, self.usual = "", sys.unraisablehook
@@ -144,6 +137,7 @@ class RecordedErrors:
         return call
 
     def _record(self, unraisable: Any) -> None:
+        """Keep an error of a C function of Numba, and pass others on."""
         if "CPUContext" not in str(unraisable.object):
             self.usual(unraisable)
             return
@@ -250,6 +244,7 @@ class UserData:
 
     def _lines(self) -> tuple[list[str], dict[str, object]]:
         """Return lines that set ``data``, and the values of their names."""
+        # The machine code has the addresses of arrays, which this object keeps alive.
         if not self.is_given:
             return [], {}
         if numba.config.DISABLE_JIT:
@@ -394,6 +389,7 @@ def compile_user_function(
     if failure is not None:
         lines = [*lines, *_array_lines("failed", failure)]
         values |= {"carray": carray, "as_float64": CASTS["float64"], "given": failure}
+    # In the body, name() becomes name(fix(theta), data, further arguments).
     source = _join(parameters, [*lines, *body])
     for name, function in functions.items():
         data = ["data"] if function.data.is_given else []
@@ -407,8 +403,12 @@ def compile_user_function(
         return _compile_source(source, space, signature)
     except Exception as error:  # Numba raises its own, and AssertionError and others
         reason = _reason(error)
-    # Raised here, so that no traceback of the compiler precedes the message.
-    check.fail(last.name, "a function that Numba compiles", reason, COMPILABLE)
+    # The error is raised here, so that no traceback of the compiler precedes it.
+    remedy = (
+        "It may use numbers, arrays, NumPy and functions under @numba.njit, and "
+        "returns a number on every path."
+    )
+    check.fail(last.name, "a function that Numba compiles", reason, remedy)
 
 
 def compile_lines(
@@ -419,12 +419,14 @@ def compile_lines(
 
 
 def _join(parameters: str, lines: Sequence[str]) -> str:
+    """Return the source of a function with these parameters and lines."""
     return "\n    ".join([f"def c_function({parameters}):", *lines])
 
 
 def _compile_source(
     source: str, space: dict[str, Any], signature: Signature
 ) -> Pointer:
+    """Compile a function from its source. It is not cached, as it has addresses."""
     exec(source, space)
     return compile_c_function(space["c_function"], signature, cached=False)
 
@@ -470,7 +472,11 @@ def check_function(
     """
     python = getattr(function, "py_func", function)
     if not inspect.isfunction(python):
-        check.fail(name, f"a function {form}", check.describe(function), PLAIN_FUNCTION)
+        remedy = (
+            "Pass a plain function, and what a callable object holds as data=..., an "
+            "array, a number, a tuple or a NamedTuple of them."
+        )
+        check.fail(name, f"a function {form}", check.describe(function), remedy)
     code = python.__code__
     takes_more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     if takes_more or code.co_kwonlyargcount:
@@ -577,6 +583,8 @@ def _identity_parts(function: object, seen: set[int] | None = None) -> Iterator[
         yield function.__name__.encode()
     elif isinstance(function, bool | int | float | str | np.generic | None):
         yield repr(function).encode()
+    # The address of another object changes in every process, so only its type is part
+    # of the identity.
     else:
         yield type(function).__qualname__.encode()
 

@@ -122,7 +122,8 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
     if entry.num_features:
         # No row has more entries 1 than that, so its norm is at most 1.
         scale = 1.0 / math.sqrt(entry.ones)
-        data = read.from_libsvm(content, entry.num_features, scale=scale)
+        rules = read.RowOptions(scale=scale)
+        data = read.from_libsvm(content, entry.num_features, rules)
         data = replace(data, response_bound=1.0)
     else:
         data = _encode(name, entry, content)

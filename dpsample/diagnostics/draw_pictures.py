@@ -50,9 +50,7 @@ FAINT: Look = {"color": "0.35", "lw": 0.6}
 
 # Maximum number of panels, those of the coefficients that mix worst.
 MAX_PANELS = 12
-NUM_COLUMNS = 3
 PANEL = (3.4, 2.3)  # inches
-DASHED = {"linestyle": "--"}
 
 
 def plot_draws(
@@ -194,6 +192,7 @@ def _space(chains: ChainDraws, domain: Domain | None, ax: Axes | None) -> Axes:
         every = np.concatenate(curves)
         view = _view(chains.theta.reshape(-1, 3), every)
         for curve in curves:
+            # Matplotlib does not clip in three dimensions. NaN interrupts a line.
             is_hidden = ((curve < view[0]) | (curve > view[1])).any(axis=1)
             seen = np.where(is_hidden, np.nan, curve.T)
             ax.plot(*seen, label=_visible(every, view), **FAINT)
@@ -303,6 +302,7 @@ def _edges(body: Any) -> list[Array]:
         for first, second in ((0, 0), (0, 1), (1, 0), (1, 1)):
             others = sides[[first, second], [(axis + 1) % 3, (axis + 2) % 3]]
             run = sides[0, axis] + along * (sides[1, axis] - sides[0, axis])
+            # The other two coordinates follow the axis in cyclic order.
             edge = np.tile(np.roll([0.0, *others], axis), (NUM_ANGLES, 1))
             edge[:, axis] = run
             edges.append(edge)
@@ -435,14 +435,17 @@ def _plot_by_arviz(
         draws = _thin(draws, chains.theta)
     if name == "plot_ess_evolution":
         options["min_ess"] = MIN_ESS
-        options["visuals"] = {"ess_tail": {"marker": "^"}, "ess_tail_line": DASHED}
+        options["visuals"] = {
+            "ess_tail": {"marker": "^"},
+            "ess_tail_line": {"linestyle": "--"},
+        }
     try:
         import arviz_plots
     except ImportError as error:
         raise ImportError(
             "plots of chains need arviz-plots: pip install 'dpsample[plots]'"
         ) from error
-    columns = min(NUM_COLUMNS, len(names))
+    columns = min(3, len(names))
     # The legend needs 0.6 inches.
     size = (PANEL[0] * columns, PANEL[1] * -(-len(names) // columns) + 0.6)
     if chains_of:

@@ -300,6 +300,7 @@ def kolmogorov(values: Array, cdf: Callable[[Array], Array]) -> float:
 
     That of the sample jumps at each value, so both sides of every jump are compared.
     """
+    # The sample's function is i/n before the i-th value and (i + 1)/n after it.
     ordered, size = np.sort(values), len(values)
     level, ranks = cdf(ordered), np.arange(size + 1) / size
     return float(max((ranks[1:] - level).max(), (level - ranks[:-1]).max(), 0.0))
@@ -371,6 +372,7 @@ def quantiles(values: Array, weights: Array, number: int) -> Array:
     """
     order = np.argsort(values)
     heights = np.cumsum(weights[order]) / weights.sum()
+    # Each cut is the first value up to which a whole number of parts lies.
     at = np.searchsorted(heights, np.arange(1, number) / number)
     return np.asarray(values[order][at])
 
@@ -387,6 +389,8 @@ def total_variation(counts: Array, probabilities: Array, error: float) -> Interv
     size = float(counts.sum())
     estimate = 0.5 * float(np.abs(counts / size - probabilities).sum())
     swing = math.sqrt(math.log(1.0 / error) / (2.0 * size))
+    # Half the sum of the standard deviations of all shares is at most this, by Cauchy
+    # and Schwarz.
     noise = 0.5 * math.sqrt((len(counts) - 1) / size)
     return Interval(
         estimate=estimate,

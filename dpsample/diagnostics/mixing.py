@@ -241,6 +241,7 @@ def tv_bound(
     default_steps = np.arange(num_steps_shown) * max(1, lag * 3 // num_steps_shown)
     options |= {"replicates": replicates, "max_steps": lag + max_steps}
     times = meeting_times(prepared, target, lag=lag, seed=main, **options)
+    # The steps are fixed before the times are seen, so that each limit holds.
     curve = times.tv_curve(
         default_steps if steps is None else steps, confidence=confidence
     )

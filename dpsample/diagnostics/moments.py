@@ -206,9 +206,9 @@ def unbiased_moments(
         max_steps=lag + max_steps,
         **options,
     )
-    # The limit is for all estimates together, by the union bound.
     reference, exact = _exact(target, moments)
     rows = zip(unbiased.estimates, unbiased.standard_errors, exact, strict=True)
+    # The limit is for all estimates together, by the union bound.
     number = sum(np.size(value) for value in exact if value is not None)
     return MomentCheck(
         moments=unbiased,

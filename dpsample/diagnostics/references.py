@@ -229,6 +229,7 @@ def compare(
         tests = _against_grid(target, points, grid)
     else:
         tests = _against_closed_form(target, points, grid)
+    # The false alarms are divided among the views, by the union bound.
     level = false_alarm / len(tests)
     limit = laws.threshold(level, len(points), other)
     return Comparison(
@@ -240,6 +241,8 @@ def compare(
         p_values=np.array([p for _, p in tests.values()]),
         threshold=limit,
         false_alarm=float(false_alarm),
+        # By the triangle inequality the sample is farther than the limit from the
+        # reference, unless it is that far from its own distribution.
         detectable=limit + laws.threshold(1.0 - POWER, len(points), other),
         total_variation=None if grid is None else _variation(points, grid),
         wasserstein={} if grid is None else _transport(target, points, grid),
@@ -274,6 +277,8 @@ def _against_grid(target: Gibbs, points: Array, grid: laws.Grid) -> Tests:
             laws.step_function(view(nodes), weights)
             for nodes, weights in ((grid.points, grid.weights), grid.coarse)
         )
+        # The coarse grid is wrong by far more than the fine one, so the difference is
+        # an estimate of the error that is too large.
         error = float(np.abs(fine(values) - coarse(values)).max())
         tests[name] = _one_sample(values, fine, error)
     return tests
@@ -299,6 +304,7 @@ def _one_sample(
 
 def _variation(points: Array, grid: laws.Grid) -> Interval:
     """Return the total variation on cells of about equal probability."""
+    # In whitened coordinates cells are about as wide in every direction.
     nodes = grid.points @ grid.whiten.T
     cell_of = laws.cells(nodes, grid.weights, len(points))
     of_nodes, of_points = cell_of(nodes), cell_of(points @ grid.whiten.T)
@@ -312,6 +318,7 @@ def _variation(points: Array, grid: laws.Grid) -> Interval:
 
 def _transport(target: Gibbs, points: Array, grid: laws.Grid) -> dict[str, Interval]:
     """Return the Wasserstein distance of each coordinate."""
+    # Width of the domain in each coordinate, which bounds how far mass may move.
     widths = np.full(target.dim, np.inf)
     if target.domain.is_bounded:
         eye, support = np.eye(target.dim), target.domain.support

@@ -256,6 +256,7 @@ def prior(
     Draws are exact, or have a proved error for ``count`` of them together.
     """
     problem = target.problem
+    # A linear loss of a row of zeros is 0, so its target is the prior.
     flat = Problem(
         np.zeros((1, target.dim)),
         [0.0],
@@ -276,6 +277,7 @@ def redraw_labels(target: Gibbs, theta: Array, rng: np.random.Generator) -> Gibb
     margins = as_rows(data) @ theta + (data.offset if data.offset.size else 0.0)
     # P(noise < u) = 1 / (1 + e^-u) for logistic noise.
     noise = rng.logistic(size=len(margins))
+    # The copy shares features and facts, and gets a storage with the new labels.
     problem = copy.copy(target.problem)
     labels = np.where(noise < margins, 1.0, -1.0)
     problem.storage = MemoryStorage(data._replace(response=labels))
@@ -353,6 +355,7 @@ def smallest_effect(bins: int, size: int, level: float) -> float:
     from scipy.stats import chi2, ncx2
 
     limit = chi2.isf(level, bins - 1)
+    # An effect that is seen surely enough ends the bracket.
     top = 1.0
     while ncx2.sf(limit, bins - 1, size * top**2) < POWER:
         top *= 2.0

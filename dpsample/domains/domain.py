@@ -51,6 +51,7 @@ def box_support(rows: Rows, lower: Array, upper: Array) -> Values:
 
 
 def _box_support_sparse(rows: CSR, lower: Array, upper: Array) -> Array:
+    """Return `box_support` of sparse rows."""
     # Only stored entries contribute, in the order of the sparse matrix.
     best = rows.copy()
     low, high = lower[rows.indices], upper[rows.indices]
@@ -112,6 +113,8 @@ def mean_largest(dim: int) -> float:
     """
     from scipy.special import log_ndtr
 
+    # From -40 to 40, beyond which the density underflows. The density of the largest of
+    # many is still hundreds of steps wide.
     step = 0.02
     t = step * np.arange(-2000, 2001)
     log_density = math.log(dim) - 0.5 * t**2 + (dim - 1) * log_ndtr(t)
@@ -128,8 +131,8 @@ def simulate_width(
     The length of g is independent of its direction u, and the support function h is
     homogeneous. So E h(g) = E ||g|| E h(u), and only directions are simulated.
     """
-    # Directions that are simulated at once. `Polytope.support` solves a program for
-    # each of so few.
+    # Directions that are simulated at once. They are few, as `Polytope.support` solves
+    # a program for each.
     block = 200
     check.integer(2, num_draws=num_draws)
     rng = streams(seed, 1)[0]
@@ -211,7 +214,7 @@ def body_around(center: Array, **fields: Any) -> Body:
 
 
 def box_facets(body: Body) -> tuple[Array, Array]:
-    """Rows and bounds of the inequalities that the finite bounds of a body are."""
+    """Return rows and bounds of the inequalities of the finite bounds of a body."""
     eye = np.eye(len(body.center))
     rows = np.concatenate([eye, -eye])
     bounds = np.concatenate([body.upper, -body.lower])
@@ -367,6 +370,7 @@ class Domain(Spec):
         rank = self.affine_dim(dim)
         if rank == dim:
             return np.zeros(dim), np.empty((0, dim))
+        # The left singular vectors beyond the rank are orthogonal to the basis.
         origin, basis = self.hull(dim)
         normals = np.linalg.svd(basis)[0][:, rank:].T
         return np.array(origin), np.ascontiguousarray(normals)

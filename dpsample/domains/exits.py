@@ -622,16 +622,13 @@ def polytope_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
         copy_into(body.matrix[facet], normal)
 
 
-# Exit functions of rotations, by those of parabolas.
-ROTATIONS: dict[Piece, Piece] = {
-    box_exit: rotation_box_exit,
-    simplex_exit: rotation_simplex_exit,
-    euclidean_exit: rotation_euclidean_exit,
-    convex_exit: rotation_convex_exit,
-    l1_exit: rotation_l1_exit,
-}
-
-
 def rotation_exit(exit_piece: Piece) -> Piece | None:
     """Return the exit function for rotations in the same domain, or None."""
-    return ROTATIONS.get(exit_piece)
+    rotations: dict[Piece, Piece] = {
+        box_exit: rotation_box_exit,
+        simplex_exit: rotation_simplex_exit,
+        euclidean_exit: rotation_euclidean_exit,
+        convex_exit: rotation_convex_exit,
+        l1_exit: rotation_l1_exit,
+    }
+    return rotations.get(exit_piece)

@@ -104,6 +104,8 @@ def intersection_project(body, theta, out):
             part = body_at(addresses[i + ENTRY.body])
             project_at(addresses[i + ENTRY.project])(part, point, out)
             copy_into(out, point)
+    # Projections in turn converge to the boundary from outside, and may never be inside
+    # in floating point. The rest is a walk on the segment to the center.
     for j in range(dim):
         out[j] = np.nan
         point[j] -= body.center[j]
@@ -124,6 +126,7 @@ def intersection_project(body, theta, out):
 @kernel(counts_references=False)
 def intersection_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
     """Find the first time at which a path leaves one of the parts."""
+    # The buffer is shared. What is left of it is the buffer of the part.
     dim, addresses = theta.shape[0], body.addresses
     part_normal, result = buffer[:dim], buffer[dim : dim + 2]
     rest = buffer[dim + 2 :]
@@ -264,6 +267,8 @@ class Intersection(Domain):
                     point = _project_shrunk(part, center, point, 1.0 - share)
                 if np.allclose(point, before, rtol=0.0, atol=1e-14):
                     break
+            # The projections are on parts shrunk by the share. A point that is in parts
+            # shrunk by half of it has a distance from all boundaries.
             slack = 1.0 - 0.5 * share
             if all(
                 part.contains(center + (point - center) / slack)
@@ -300,6 +305,7 @@ class Intersection(Domain):
 
 
 def _prepare(part: Domain, dim: int) -> Part:
+    """Return the numbers and the C functions of a part."""
     return Part(
         part.body(dim),
         (

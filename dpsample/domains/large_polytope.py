@@ -70,7 +70,9 @@ class LargePolytope:
     """A polytope of sparse rows, as `System` in the user's units."""
 
     def __init__(self, system: System, names: Names, sources: Sources) -> None:
-        self.given, self.names, self.sources = system, names, sources
+        # Membership is decided in the user's units, in which bounds are exact. Programs
+        # and charts work in scaled rows and units of the polytope's size.
+        self.user_system, self.names, self.sources = system, names, sources
         self._check_zero_equalities()
         equal, level = reduction.scale_rows(system.equal, system.level)
         rows, limits = reduction.scale_rows(system.rows, system.limits)
@@ -88,15 +90,16 @@ class LargePolytope:
     @property
     def dim(self) -> int:
         """Number of the user's coordinates."""
-        return self.given.dim
+        return self.user_system.dim
 
     def _check_zero_equalities(self) -> None:
         """Raise for an equality 0 = 1. Equalities 0 = 0 say nothing."""
-        counts = np.diff(self.given.equal.indptr)
-        wrong = np.flatnonzero((counts == 0) & (self.given.level != 0.0))
+        counts = np.diff(self.user_system.equal.indptr)
+        wrong = np.flatnonzero((counts == 0) & (self.user_system.level != 0.0))
         if len(wrong):
             row = list_names("row", self.names.equalities, wrong[:1])
-            got = f"zeros in {row}, which are never {self.given.level[wrong[0]]:.3g}"
+            level = self.user_system.level[wrong[0]]
+            got = f"zeros in {row}, which are never {level:.3g}"
             remedy = "No point satisfies all equalities."
             check.fail("A_eq theta = b_eq", "consistent", got, remedy)
 
@@ -188,7 +191,8 @@ class LargePolytope:
     def coordinates(self) -> Coordinates:
         """Origin and basis of v, and a left inverse of the basis."""
         chart, spread = self.chart, self.reduction.spread
-        # Each z is one of the x, up to its unit. That with the largest entry is taken.
+        # Each z is one of the x, up to its unit. The x with the largest entry is taken,
+        # because it loses the fewest digits.
         by_column = abs(spread).tocsc()
         columns = np.array(
             [
@@ -198,6 +202,8 @@ class LargePolytope:
                 )
             ]
         )
+        # A row has one entry. One of its maximum and its minimum is the entry, and the
+        # other one 0.
         entries = spread[columns].max(axis=1).toarray().ravel()
         entries = entries + spread[columns].min(axis=1).toarray().ravel()
         inverse = np.zeros((self.rank, self.dim))
@@ -225,6 +231,7 @@ class LargePolytope:
         from scipy import linalg
 
         basis = self.hull[1]
+        # The last columns of a full Q are orthogonal to the columns of the basis.
         whole = linalg.qr(basis)[0]
         across: Array = np.ascontiguousarray(whole[:, self.rank :].T)
         return across, across @ self.coordinates.origin
@@ -252,7 +259,8 @@ class LargePolytope:
         across, level = self.normals
         bounds = {}
         if self.is_product:
-            bounds = {"lower": self.given.lower, "upper": self.given.upper}
+            system = self.user_system
+            bounds = {"lower": system.lower, "upper": system.upper}
         return body_around(
             self.center,
             matrix=np.vstack([across, facets]),
@@ -265,7 +273,7 @@ class LargePolytope:
     @property
     def is_product(self) -> bool:
         """Whether all constraints are finite bounds of single coordinates."""
-        system = self.given
+        system = self.user_system
         is_finite = np.isfinite([system.lower, system.upper]).all()
         return bool(is_finite and system.rows.nnz == 0 and system.equal.nnz == 0)
 
@@ -295,6 +303,7 @@ class LargePolytope:
     @cached_property
     def box(self) -> tuple[Array, Array]:
         """Bounds of all coordinates, rounded outwards by the error of the programs."""
+        # Interval arithmetic of x = spread z + shift.
         low, high = self._ranges
         reduced = self.reduction
         positive = reduced.spread.maximum(0.0)
@@ -306,8 +315,8 @@ class LargePolytope:
             above = _times(positive, high) + _times(negative, low) + reduced.shift
         lower, upper = self.unit * below - 1e-300, self.unit * above + 1e-300
         return (
-            np.maximum(np.nextafter(lower, -np.inf), self.given.lower),
-            np.minimum(np.nextafter(upper, np.inf), self.given.upper),
+            np.maximum(np.nextafter(lower, -np.inf), self.user_system.lower),
+            np.minimum(np.nextafter(upper, np.inf), self.user_system.upper),
         )
 
     @cached_property
@@ -324,6 +333,7 @@ class LargePolytope:
         along = np.asarray(rows @ reduced.spread)
         for i, cost in enumerate(along):
             columns = np.flatnonzero(cost)
+            # The cost is scaled to entries up to 1, to which tolerances refer.
             size = float(np.abs(cost).max(initial=0.0))
             value = float(rows[i] @ reduced.shift)
             if size > 0.0:
@@ -358,6 +368,7 @@ class LargePolytope:
 
     def _pull_inside(self, point: Array, direction: Array, t: float) -> float:
         """Return a t towards 0 whose point is inside."""
+        # The first pull is a rounding error. Each one is twice as long as the last.
         pull, inside = 2.0**-52, t
         while (
             np.isfinite(inside)
@@ -373,7 +384,7 @@ class LargePolytope:
 
         Equalities, hidden ones too, hold up to rounding errors: 1e-9 of the terms.
         """
-        system = self.given
+        system = self.user_system
         size = np.abs(points) + np.abs(self.center)
         fixed, tight = self._hidden
         slack = EQUAL * (size + self.unit)
@@ -386,7 +397,7 @@ class LargePolytope:
         missed = np.abs(points @ system.equal.T - system.level)
         error = EQUAL * (size @ abs(system.equal).T + self._smallest_terms)
         is_inside &= (missed <= error).all(axis=1)
-        # Equalities hidden in the inequalities: a point must be in the affine hull.
+        # Equalities that follow from inequalities fix coordinates as well.
         if len(self._fixed):
             values, widths = self._fixed_values
             off = np.abs(points[:, self._fixed] - values)
@@ -396,7 +407,7 @@ class LargePolytope:
     @cached_property
     def _smallest_terms(self) -> Array:
         """Size of the terms of equalities at coordinates of the size of 1e-6."""
-        terms: Array = np.asarray(abs(self.given.equal).sum(axis=1)).ravel()
+        terms: Array = np.asarray(abs(self.user_system.equal).sum(axis=1)).ravel()
         return np.asarray(1e-6 * self.unit * terms)
 
     @cached_property
@@ -414,6 +425,7 @@ class LargePolytope:
         """Coordinates, and rows of inequalities, that are constant on the set."""
         fixed = np.zeros(self.dim, dtype=bool)
         fixed[self._fixed] = True
+        # A row is constant if the basis of the affine hull is orthogonal to it.
         sizes: Array = np.asarray(abs(self.system.rows).sum(axis=1)).ravel()
         basis = self.coordinates.basis / self.unit
         along = np.abs(np.asarray(self.system.rows @ basis))
@@ -421,7 +433,7 @@ class LargePolytope:
 
     def move_inside(self, points: Array) -> Array:
         """Return points that rounding errors have put outside, moved inside."""
-        system = self.given
+        system = self.user_system
         inner_points = np.clip(points, system.lower, system.upper)
         if system.rows.shape[0] == 0:
             return inner_points

@@ -497,16 +497,18 @@ class _Constraints(NamedTuple):
     lower: Array
     upper: Array
     names: Names
-    given: frozenset[str]  # names of the arguments that are not None
+    passed_names: frozenset[str]  # names of the arguments that are not None
 
     @classmethod
     def read(cls, body: Polytope) -> _Constraints:
         """Check the fields of a polytope. Arguments that are None have no rows."""
         values = {f.name: getattr(body, f.name) for f in fields(body)}
-        given = frozenset(name for name, value in values.items() if value is not None)
+        passed_names = frozenset(
+            name for name, value in values.items() if value is not None
+        )
         for pair in (("A", "b"), ("A_eq", "b_eq")):
-            if len(given & set(pair)) == 1:
-                alone = next(name for name in pair if name in given)
+            if len(passed_names & set(pair)) == 1:
+                alone = next(name for name in pair if name in passed_names)
                 check.fail(" and ".join(pair), "given together", f"{alone} alone")
         matrices = {name: _read_matrix(name, values[name]) for name in ("A", "A_eq")}
         dim = _read_dim(values, matrices)
@@ -518,7 +520,9 @@ class _Constraints(NamedTuple):
         A, A_eq = matrices["A"], matrices["A_eq"]
         assert A is not None and A_eq is not None
         vectors = [
-            check.array(name, () if name not in given else values[name], shape=(rows,))
+            check.array(
+                name, values[name] if name in passed_names else (), shape=(rows,)
+            )
             for name, rows in (("b", A.shape[0]), ("b_eq", A_eq.shape[0]))
         ]
         lower, upper = (
@@ -542,7 +546,7 @@ class _Constraints(NamedTuple):
             ),
         )
         body_of_checks = cls(
-            A, vectors[0], A_eq, vectors[1], lower, upper, names, given
+            A, vectors[0], A_eq, vectors[1], lower, upper, names, passed_names
         )
         body_of_checks._check()
         return body_of_checks
@@ -555,7 +559,11 @@ class _Constraints(NamedTuple):
     def _check(self) -> None:
         """Raise unless there are inequalities, of reasonable sizes."""
         is_bound = np.isfinite(self.lower).any() or np.isfinite(self.upper).any()
-        if "A" in self.given and self.A.shape[0] * self.dim == 0 and not is_bound:
+        if (
+            "A" in self.passed_names
+            and self.A.shape[0] * self.dim == 0
+            and not is_bound
+        ):
             check.fail("A", "of shape (>= 1, >= 1)", f"shape {self.A.shape}")
         if self.dim == 0 or not (self.A.shape[0] or is_bound):
             condition = "one inequality or finite bound at least"
@@ -576,7 +584,7 @@ class _Constraints(NamedTuple):
     def as_fields(self) -> dict[str, Any]:
         """Return the fields of a large polytope, None where nothing was given."""
         return {
-            name: getattr(self, name) if name in self.given else None
+            name: getattr(self, name) if name in self.passed_names else None
             for name in ("A", "b", "A_eq", "b_eq", "lower", "upper")
         }
 
@@ -1110,8 +1118,8 @@ class Polytope(Domain):
     @cached_property
     def _sides(self) -> tuple[Array, Array] | None:
         if self._is_large:
-            given = self._geometry.given
-            return (given.lower, given.upper) if self._geometry.is_product else None
+            system = self._geometry.user_system
+            return (system.lower, system.upper) if self._geometry.is_product else None
         is_used = self.A != 0.0
         if self.A_eq is not None or (is_used.sum(axis=1) != 1).any():
             return None

@@ -26,8 +26,7 @@ from dpsample.domains.polytope_reduction import MAX_ZERO_RANGE, Reduction, find_
 # Rows of the scaled equalities whose remainder is at most this share of the largest one
 # depend on the others.
 DEPENDENT = 1e-10
-# Newton decrement at which the center is near enough, and the maximum number of steps.
-DECREMENT = 1e-5
+# Maximum number of Newton steps to the center.
 MAX_STEPS = 300
 # Half the side of the cube that bounds an unbounded body about its first point, in
 # units of the widths.
@@ -164,7 +163,9 @@ def find_round_coordinates(rows: Array) -> tuple[Array, Array, Array]:
         triangle = linalg.cholesky(hessian, lower=True)
         move = -scale * linalg.cho_solve((triangle, True), scale * slope)
         decrement = float(np.sqrt(max(-float(slope @ move), 0.0)))
-        is_over = decrement <= DECREMENT
+        # Newton's method squares the decrement, so one step more ends at rounding
+        # errors.
+        is_over = decrement <= 1e-5
         # Steps after which coordinates are made round again, because the Hessian of a
         # thin body is ill-conditioned.
         if is_over or count % 10 == 0:

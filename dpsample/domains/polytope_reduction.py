@@ -50,7 +50,7 @@ class Presolved(NamedTuple):
     system: System
     spread: CSR  # (d, n), at most one entry in each row
     shift: Array  # (d,)
-    kept: Ints  # (n,): the x that is z
+    kept_columns: Ints  # (n,): index of the coordinate of x that is z
 
 
 class Reduction(NamedTuple):
@@ -115,16 +115,16 @@ def presolve(system: System, error: float) -> Presolved:
 
     dim = system.dim
     spread = sparse.csr_array(sparse.eye_array(dim, format="csr"))
-    shift, kept = np.zeros(dim), np.arange(dim)
+    shift, kept_columns = np.zeros(dim), np.arange(dim)
     while True:
         system = _drop_empty_rows(system, error)
         step = _find_substitutions(system, error)
         if step is None:
-            return Presolved(system, spread, shift, kept)
+            return Presolved(system, spread, shift, kept_columns)
         factors, offsets, keep, lower, upper = step
         shift = shift + spread @ offsets
         spread = sparse.csr_array(spread @ factors)
-        kept = kept[keep]
+        kept_columns = kept_columns[keep]
         system = System(
             equal=sparse.csr_array(system.equal @ factors),
             level=system.level - system.equal @ offsets,
@@ -183,6 +183,7 @@ def _find_substitutions(
         if len(columns) == 2:
             target[j] = columns[1 - first]
             ratios[j] = -values[1 - first] / values[first]
+    # Coordinates whose bounds are equal, or cross by no more than the error.
     flat = np.flatnonzero((upper - lower <= 0.0) & ~is_used)
     if (lower[flat] - upper[flat] > error * (1.0 + np.abs(lower[flat]))).any():
         raise NoPointError
@@ -193,6 +194,8 @@ def _find_substitutions(
     outside = np.maximum(lower[fixed] - offsets[fixed], offsets[fixed] - upper[fixed])
     if (outside > error * (1.0 + np.abs(offsets[fixed]))).any():
         raise NoPointError
+    # Bounds of x_j = ratio z_k + offset become bounds of z_k. A negative ratio
+    # exchanges the ends.
     tied = np.flatnonzero(ratios != 0.0)
     for j in tied:
         ends = sorted((end - offsets[j]) / ratios[j] for end in (lower[j], upper[j]))
@@ -200,6 +203,7 @@ def _find_substitutions(
         lower[k], upper[k] = max(lower[k], ends[0]), min(upper[k], ends[1])
         if lower[k] - upper[k] > error * (1.0 + abs(lower[k])) / abs(ratios[j]):
             raise NoPointError
+    # Each row of the factors has a 1, or the ratio in the column of z_k, or nothing.
     keep = np.flatnonzero(~is_gone)
     column = np.full(dim, -1)
     column[keep] = np.arange(len(keep))
@@ -250,6 +254,8 @@ def find_inside(system: System, widths: Array) -> tuple[Array, float] | None:
     high = np.flatnonzero(np.isfinite(system.upper))
     eye = sparse.eye_array(dim, format="csr")
     rows = sparse.csr_array(sparse.vstack([system.rows, eye[high], -eye[low]]))
+    # One more variable s <= 1 is maximized, with a x + s |a| <= b for each row and
+    # bound, where |a| is a length in units of half the widths.
     squares: Array = np.asarray(system.rows.multiply(system.rows) @ half**2)
     sizes = np.concatenate([np.sqrt(squares), half[high], half[low]])
     limits = np.concatenate([system.limits, system.upper[high], -system.lower[low]])
@@ -289,6 +295,8 @@ def reduce_system(system: System) -> Reduction:
     if inside is None:
         raise NoPointError
     point, distance = inside
+    # A point clearly inside shows that nothing is hidden. In between rounding errors
+    # decide, so that every range is needed.
     if distance >= MIN_INSIDE:
         return _with_guesses(solved, point)
     if distance < -MIN_INSIDE:
@@ -300,6 +308,7 @@ def reduce_system(system: System) -> Reduction:
 
 
 def _with_guesses(solved: Presolved, point: Array) -> Reduction:
+    """Return the reduction to a system without hidden equalities."""
     system = solved.system
     return Reduction(
         system=system,
@@ -392,8 +401,8 @@ def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
         ),
         100.0 * MAX_ZERO_RANGE,
     )
-    kept, inner = second.kept, second.system
-    low, high = low[kept], high[kept]
+    kept_columns, inner = second.kept_columns, second.system
+    low, high = low[kept_columns], high[kept_columns]
     width = high - low
     finite = np.isfinite(width)
     gap = 1e-6 * np.where(finite, width, 0.0) + MAX_ZERO_RANGE
@@ -401,7 +410,7 @@ def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
         system=inner,
         spread=sparse.csr_array(solved.spread @ second.spread),
         shift=solved.shift + solved.spread @ second.shift,
-        point=ranges.mean[kept],
+        point=ranges.mean[kept_columns],
         widths=np.where(finite, width, SIZE),
         may_reach=np.array([low <= inner.lower + gap, high >= inner.upper - gap]),
         ranges=(low, high),
@@ -433,6 +442,8 @@ def find_conflict(system: System) -> Conflict | None:
         first = crossed[:1]
         missed = float((system.lower - system.upper)[first][0])
         return Conflict(none, none, first, first, missed)
+    # Each equality gets a surplus and a deficit, and each inequality an excess, all of
+    # which are >= 0. Their sum is minimized.
     num_equal, dim = system.equal.shape
     num_rows = len(system.limits)
     eye = sparse.eye_array(num_equal)
@@ -489,6 +500,7 @@ def is_bounded(system: System) -> bool:
         lower=np.where(np.isfinite(system.lower), 0.0, -1.0),
         upper=np.where(np.isfinite(system.upper), 0.0, 1.0),
     )
+    # Directions of the cone are cut off at 1, so that each program has an optimum.
     direction = np.random.default_rng(1).standard_normal(dim)
     for sign in (1.0, -1.0):
         answer = LinearProgram(cone, sign * direction).solve()

@@ -8,11 +8,13 @@ Coefficients are converted to the units of the raw columns.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import FrameType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -43,12 +45,13 @@ from dpsample.privacy.certificates.sealed import SEARCH
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
-from dpsample.tables.encoding import clip_rows, reject_undeclared
+from dpsample.tables.encoding import clip_rows, collinear_columns, reject_undeclared
 
-Method = Literal["auto", "objective", "tail", "release", "intervals"]
-METHODS = ("auto", "objective", "tail", "release", "intervals")
-SECOND_FIT = (
-    "This process has fitted a private model before. If their records share people, "
+Method = Literal["auto", "objective", "tail", "decaying", "release", "intervals"]
+METHODS = ("auto", "objective", "tail", "decaying", "release", "intervals")
+# The first sentence says why there are other fits.
+MORE_FITS = (
+    "{} If their records share people, "
     "budgets add up: every fold of a cross-validation and every candidate of a search "
     "spends one, and no certificate counts the others. A ledger "
     "(ledger=dpsample.privacy.Ledger()) shows the total. A choice by scores of the "
@@ -85,6 +88,17 @@ def schema_of(bounds: object, names: list[str]) -> Schema:
 
 
 Answer = Release | Fit | Intervals
+
+
+def _is_in_search() -> bool:
+    """Return whether scikit-learn's cross-validation or search calls this fit."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name.startswith("sklearn.model_selection"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _in_order(table: Any) -> Any:
@@ -257,6 +271,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             # intercept has the same size, and adds as little to the sensitivity, as a
             # column.
             length = max(len(used), 1) ** 0.5
+            contrasts: tuple[str, ...] = ()
+            if self.method == "intervals":
+                # With all levels and an intercept no interval would be finite.
+                contrasts = collinear_columns(
+                    schema, used, intercept=bool(self.fit_intercept)
+                )
             self.encoding_: Encoding | None = Encoding(
                 schema=schema,
                 columns=used,
@@ -264,6 +284,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 clip=True,
                 row_bound=length if self.row_bound is None else self.row_bound,
                 scale=length,
+                contrasts=contrasts,
             )
             return self.encoding_.features(table)
         if self.row_bound is None:
@@ -345,7 +366,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             check.fail("method", f"one for the {loss.name} loss", self.method, remedy)
         problem = problem_of(loss)
         method: Any = self.method
-        if method in ("auto", "objective", "tail"):
+        if method in ("auto", "objective", "tail", "decaying"):
             table = advise(problem, budget).table
             advised = {row.method: row for row in table if row.loss == loss}
             advised["auto"] = table[0]
@@ -402,13 +423,21 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return 1.0 if bound is None else bound
 
     def _warn_again(self) -> None:
-        """Warn at the second releasable fit of a process that budgets add up."""
+        """Warn that budgets add up, before a releasable fit spends one.
+
+        The first fit of a process warns if scikit-learn makes it for a cross-validation
+        or a search. Other first fits have nothing to add to.
+        """
         global _has_fitted  # noqa: PLW0603
         if self.ledger is None and self.random_state is None:
+            reason = ""
             if _has_fitted:
-                warnings.warn(
-                    SECOND_FIT, UserWarning, stacklevel=check.user_stack_level()
-                )
+                reason = "This process has fitted a private model before."
+            if _is_in_search():
+                reason = "This fit is one of a cross-validation or a search."
+            if reason:
+                text, level = MORE_FITS.format(reason), check.user_stack_level()
+                warnings.warn(text, UserWarning, stacklevel=level)
             _has_fitted = True
 
     @property

@@ -22,11 +22,6 @@ from dpsample.tables import Encoding, Schema
 from dpsample.tables.entries import is_missing, spellings
 from dpsample.tables.schema import level_key
 
-CLASSES_READ = (
-    "The two classes were read from y, as this fit with a random_state is for study. "
-    "Which labels there are is a public fact: declare them (classes=...)."
-)
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
@@ -329,7 +324,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             check.fail("classes", "two of one kind", check.describe(public))
         if public is None:
             warnings.warn(
-                CLASSES_READ, UserWarning, stacklevel=check.user_stack_level()
+                "The two classes were read from y, as this fit with a random_state is "
+                "for study. Which labels there are is a public fact: declare them "
+                "(classes=...).",
+                UserWarning,
+                stacklevel=check.user_stack_level(),
             )
         # Candidates that are compared as equal are one class.
         distinct = candidates[

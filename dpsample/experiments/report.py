@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
+# A "line" is a `TheoryComparison`: mean, interval and theory in one cell of the study.
+# Cells that differ only in the horizontal parameter are joined to a line of the plot.
 Stroke = str | tuple[float, tuple[float, ...]]
 Look = dict[str, Any]  # keywords of a line
 # Theory of one line: its look, positions and values.
@@ -65,9 +67,9 @@ def draw(study: Study, lines: Sequence[TheoryComparison], folder: Path) -> list[
     """Draw every figure that has cells, and return the files."""
     files = []
     for number, figure in enumerate(study.figures, start=1):
-        meant = [line for line in lines if _is_in_figure(figure, line)]
-        if meant:
-            canvas = _canvas(_Picture.from_lines(study, figure, meant))
+        own_lines = [line for line in lines if _is_in_figure(figure, line)]
+        if own_lines:
+            canvas = _canvas(_Picture.from_lines(study, figure, own_lines))
             files += _save(canvas, study.name, folder / f"{study.name}-{number}")
     return files
 
@@ -139,7 +141,7 @@ def _panel_title(by: Sequence[str], line: TheoryComparison) -> str:
 
 
 def _legend_name(figure: Figure, line: TheoryComparison) -> str:
-    """Return the name of a line in the legend; texts stand without their parameter."""
+    """Return the name of a line in the legend. Texts stand without their parameter."""
     by = names(figure.lines)
     text = _panel_title(by, line)
     if len(by) == 1 and isinstance(line.estimate.params.get(by[0]), str):
@@ -151,8 +153,9 @@ def _legend_name(figure: Figure, line: TheoryComparison) -> str:
 
 
 def _has_theory(line: TheoryComparison) -> bool:
-    is_meant = line.reference and line.verdict != "inapplicable"
-    return bool(is_meant) and math.isfinite(line.value)
+    """Return whether a line has a finite theoretical value that applies to its cell."""
+    is_applicable = line.reference and line.verdict != "inapplicable"
+    return bool(is_applicable) and math.isfinite(line.value)
 
 
 def _axis_positions(values: Sequence[Any]) -> dict[object, float]:
@@ -171,6 +174,7 @@ def _is_number(value: object) -> bool:
 
 def _canvas(picture: _Picture) -> Canvas:
     """Return the picture as a figure of matplotlib with a grid of panels."""
+    # It explains how to install the extra if matplotlib is missing.
     import_extra("matplotlib", "studies")
 
     from matplotlib import rc_context
@@ -358,6 +362,8 @@ def write(bundle: Bundle, output: Path, *, quick: bool = False) -> Report:
     outcome = results(bundle, output, quick=quick)
     if not outcome.num_rows:
         got, remedy = "none", "Run the study to the end of its first cell."
+        # Rows are stored with data, environment and versions of packages. Those of
+        # other conditions do not count.
         if outcome.rows:
             got = "those of others only"
             remedy = "Set what the run had: data, environment variables, packages."

@@ -84,6 +84,8 @@ class Clock:
     def add(self, rows: Iterable[Row]) -> None:
         """Add rows that are done."""
         for row in rows:
+            # The first row of a cell takes its replicates out of the unknown ones.
+            # Later ones change the mean cost of all that wait.
             cost = self._costs[row.key]
             if cost[1] == 0.0:
                 self._unknown -= self._waiting[row.key]

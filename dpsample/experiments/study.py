@@ -176,7 +176,7 @@ class Figure:
     y_label: str = ""
 
     def __post_init__(self) -> None:
-        """Validate the text fields; `Study` knows the names."""
+        """Validate the text fields. `Study` checks the names."""
         texts = {"x": self.x, "title": self.title}
         check.instance(str, **texts, x_label=self.x_label, y_label=self.y_label)
         check.instance(bool, bound=self.bound, log_log=self.log_log)
@@ -224,7 +224,7 @@ class Slope:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Validate the text fields and the number; `Study` knows the names."""
+        """Validate the text fields and the number. `Study` checks the names."""
         check.instance(str, x=self.x, y=self.y, theorem=self.theorem, note=self.note)
         check.instance(bool, is_exact=self.is_exact)
         check.instance(Mapping, where=self.where)
@@ -237,9 +237,10 @@ def fixed_of(slope: Slope, params: Params) -> Params | None:
     """Return the other parameters of a cell; None if it does not belong to a fit."""
     others = dict(params)
     x = others.pop(slope.x, None)
-    is_meant = all(params.get(n) == v for n, v in slope.where.items())
+    is_selected = all(params.get(n) == v for n, v in slope.where.items())
+    # Only positive finite numbers have a place on a logarithmic axis.
     has_log = isinstance(x, int | float) and 0.0 < x < math.inf
-    return others if is_meant and has_log else None
+    return others if is_selected and has_log else None
 
 
 def exponent_of(slope: Slope, fixed: Params) -> float:
@@ -484,5 +485,6 @@ class Study:
 
 
 def _check_known(kind: str, used: Iterable[str], declared: Iterable[str]) -> None:
+    """Raise unless all used names are declared."""
     for name in used:
         check.one_of(tuple(declared), **{kind: name})

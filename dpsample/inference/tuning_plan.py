@@ -122,8 +122,8 @@ class TuningPlan:
             if total_delta <= total.delta:
                 return gdp, recipes
             spent = epsilon_of(event, delta=total.delta, relation=relation)
-            # The gdp of a trial shrinks by a factor in this range from one calibration
-            # to the next.
+            # The gdp falls by a half at most, because epsilon is not linear in it. The
+            # factor 0.995 makes the loop end where the two almost agree.
             gdp *= min(max(max_epsilon / spent, 0.5), 0.995)
         check.fail("candidates", "such that the budget can be met", self.candidates)
 

@@ -177,6 +177,8 @@ class CappedLogistic(Loss):
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return the logistic curvature on the part that is not linear."""
         z_low, z_high = np.sort(np.stack([response * lower, response * upper]), axis=0)
+        # Bounds of both kinds are safe near the end of the tangent, where rounding
+        # decides on which side a margin is.
         end = float(self.params[1])
         slack = ROUNDING * (1.0 + abs(end))
         farthest = np.maximum(np.abs(z_low), np.abs(z_high))

@@ -166,6 +166,7 @@ class Custom(Declared):
             compare_records(self, reaches, response, known_scale, first)
 
     def _scale(self, margin_bound: float, response_bound: float | None) -> Scale:
+        """Return the scale of a comparison, which is made once for these bounds."""
         key = (margin_bound, response_bound)
         if key not in self._passed:
             self._passed[key] = compare(self, *key)
@@ -333,6 +334,8 @@ def compare(loss: Declared, margin_bound: float, response_bound: float | None) -
             loss, np.tile(few, (len(dense), 1)), dense, limits
         )
         _check_all(loss, seen_between, limits, scale)
+    # Intervals on which the slope grows fastest, or slowest, are divided again and
+    # again, as the worst point may be on any scale.
     for sign in (1.0, -1.0):
         cells = seen
         # 14 divisions into 8 parts make an interval 2^42 times shorter.
@@ -391,6 +394,8 @@ def _choose_responses(loss: Declared, reach: float, bound: float | None) -> Arra
         return np.array([-1.0, 1.0])
     if not loss.reads_response or bound is None:
         return np.zeros(1)
+    # Responses within the margins bend the loss there. Farther ones give the largest
+    # slopes.
     farthest = FAR if np.isinf(bound) else bound
     inner = min(farthest, reach)
     even = [np.linspace(-end, end, NUM_RESPONSES) for end in (farthest, inner)]
@@ -489,6 +494,8 @@ def _check_convexity(seen: Evaluations, limits: Limits, scale: Scale) -> None:
     # A squared loss with responses up to B has values B/R times as large as their
     # differences on margins up to R. So values need a smaller allowance than slopes.
     slack_rise = 1e-12 * scale.value + slack * width.sum(1, keepdims=True)
+    # Each excess is >= 0 for a convex function: a secant is at least as steep as the
+    # tangent at its left end, and at most as steep as the one at its right end.
     bent = _measure_falls(seen.slopes) > slack
     for excess in (
         rise - seen.slopes[:, :-1] * width,
@@ -508,7 +515,8 @@ def _check_curvature(
     """Raise if the slope grows faster or slower than is declared."""
     width, growth = np.diff(seen.margins), np.diff(seen.slopes)
     lower, upper = loss.lower_curvature, loss.upper_curvature
-    # Error of a product of a curvature and a margin.
+    # The differences below subtract products of a curvature and a margin, whose
+    # rounding errors grow with the largest margin.
     rounding = 1e-15 * float(np.abs(seen.margins).max())
     slow = (
         _measure_falls(seen.slopes - lower / WIDENED * seen.margins)
@@ -516,6 +524,8 @@ def _check_curvature(
     )
     with np.errstate(all="ignore"):  # an infinite bound times a width of 0
         fast = growth > upper * width * WIDENED + slack
+    # phi' - upper u must not rise. Its rise over several intervals shows violations
+    # that are too small on one.
     if upper < np.inf:
         excess = seen.slopes - upper * WIDENED * seen.margins
         fast |= _measure_falls(-excess) > slack + rounding * upper
@@ -557,15 +567,18 @@ def _check_third_derivative(
 
 
 def _find_first(where: Bools) -> tuple[int, int]:
+    """Return row and column of the first True."""
     i, j = np.unravel_index(int(np.argmax(where)), where.shape)
     return int(i), int(j)
 
 
 def _locate(seen: Evaluations, limits: Limits, i: int, j: int) -> str:
+    """Return the end of a sentence that names a margin, a response and a record."""
     y = float(seen.responses[i, 0])
     text = f" at the margin {seen.margins[i, j]:.6g} and the response {y:.6g}"
     return text if limits.record is None else f"{text} of record {limits.record + i}"
 
 
 def _fail(name: str, condition: str, got: str, limits: Limits) -> NoReturn:
+    """Raise the error of a contradicted declaration."""
     check.fail(name, condition, got, limits.remedy)

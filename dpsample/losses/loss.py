@@ -125,6 +125,7 @@ def lower_by_end_quotients(
             quotient = 2.0 * (value_at_end[i] - value[i] - tangent) / t**2
             size = abs(value_at_end[i]) + abs(value[i]) + abs(tangent)
             size = 2.0 * size / t**2
+        # The rounding error of the difference is relative to its terms.
         quotient -= ROUNDING * size
         if not quotient >= quotients[i]:
             quotients[i] = quotient

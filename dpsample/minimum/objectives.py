@@ -146,6 +146,7 @@ def sum_losses(
     size, steepest = float(np.abs(values).sum()), np.abs(slope)
     height, excess = float(values.sum()), 0.0
     kink = loss.kink(part.response) if smoothing > 0.0 else None
+    # Slopes on both sides of the kink, a distance away that rounding cannot undo.
     if kink is not None:
         distance = 1.0 + np.abs(kink)
         low, high = (
@@ -213,11 +214,13 @@ class RecordObjective(Objective):
             self.smoothing = self._first_smoothing()
 
     def _first_smoothing(self) -> float:
+        """Return a smoothing parameter of the size of the mean loss."""
         start = self.domain.interior_point(self.dim)
         sums = self._sums(start, 0.0, wants_gram=False)
         return max(sums.size / self.problem.num_records, 1e-8)
 
     def _sums(self, point: Array, smoothing: float, *, wants_gram: bool) -> LossSums:
+        """Return the sums over all records, by one pass."""
         arguments = self.problem.loss, point, smoothing, wants_gram
         return LossSums(*self.storage.fold(add_entries, sum_losses, *arguments))
 
@@ -261,6 +264,7 @@ class RecordObjective(Objective):
         )
 
     def _penalty(self, point: Array) -> tuple[float, Array]:
+        """Return the regularizer and its gradient."""
         assert self.regularizer is not None
         assert self.params is not None
         center = self.params.center
@@ -270,6 +274,7 @@ class RecordObjective(Objective):
         )
 
     def _penalty_hessian(self, point: Array) -> Array:
+        """Return the Hessian of the regularizer, by differences if need be."""
         assert self.regularizer is not None
         lower, upper = self.regularizer.curvature_l2(self.dim)
         if lower == upper:
@@ -353,6 +358,7 @@ class DensityObjective(Objective):
         rising = slopes(self.target, point + moves)
         falling = slopes(self.target, point - moves)
         lengths = np.linalg.norm(moves, axis=1)
+        # Moves that the boundary made too short give no second derivative.
         inner = (rising - falling) @ self.basis
         inner /= np.maximum(2.0 * lengths, 1e-300)[:, None]
         inner[lengths < 1e-3 * size] = 0.0

@@ -154,7 +154,7 @@ class DiscreteLaplace(Noise):
 
     def _integers(self, rng: np.random.Generator, count: int) -> list[int]:
         """Draw a list of integers."""
-        scale = Fraction(self.scale)
+        scale = Fraction(self.scale)  # a double is a fraction, without rounding
         return [discrete_laplace_integer(rng, scale) for _ in range(count)]
 
     def _as_independent(self, dim: int) -> Noise:
@@ -166,6 +166,8 @@ class DiscreteLaplace(Noise):
         return 1.0
 
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
+        # Queries are cut off before the noise is added, which moves no two of them
+        # apart. So the sensitivity holds.
         whole = np.clip(np.floor(np.nan_to_num(values, nan=0.0)), -REACH, REACH)
         noise = self._integers(rng, len(whole))
         # The sums are cut off, and not the noise, whose end would reveal the query.
@@ -198,14 +200,14 @@ def discrete_laplace_integer(rng: np.random.Generator, scale: Fraction) -> int:
     of coins of probability 1/e. 0 would come with both signs, so -0 is drawn again.
     """
     while True:
-        u = _integer_below(rng, scale.numerator)
+        u = integer_below(rng, scale.numerator)
         if not _exponential_coin(rng, u, scale.numerator):
             continue
         v = 0
         while _exponential_coin(rng, 1, 1):
             v += 1
         size = (u + scale.numerator * v) // scale.denominator
-        is_negative = _integer_below(rng, 2) == 1
+        is_negative = integer_below(rng, 2) == 1
         if size > 0 or not is_negative:
             return -size if is_negative else size
 
@@ -217,12 +219,12 @@ def _exponential_coin(rng: np.random.Generator, top: int, bottom: int) -> bool:
     probability x^(n-1)/(n-1)! - x^n/n!, so n is odd with probability e^(-x).
     """
     n = 1
-    while _integer_below(rng, bottom * n) < top:
+    while integer_below(rng, bottom * n) < top:
         n += 1
     return n % 2 == 1
 
 
-def _integer_below(rng: np.random.Generator, bound: int) -> int:
+def integer_below(rng: np.random.Generator, bound: int) -> int:
     """Draw from 0 to bound - 1, each with the same probability."""
     bits = (bound - 1).bit_length()
     num_bytes = (bits + 7) // 8
@@ -312,7 +314,9 @@ def add_symmetric_gaussian(
 
     Off-diagonal entries are grid points over sqrt(2).
     """
-    # Independent noise of one size goes on the upper triangle as a vector.
+    # Independent noise of one size goes on the upper triangle as a vector. An entry off
+    # the diagonal is twice in the Frobenius norm, so it is scaled by sqrt(2) before and
+    # by its inverse after.
     i, j = np.triu_indices(len(matrix))
     scale = np.where(i == j, 1.0, math.sqrt(2.0))
     entries = matrix[i, j] * scale

@@ -66,6 +66,7 @@ class GeneralizedGaussian(Noise):
         return Gaussian(self.sigma) if self.r == 2.0 or dim == 1 else None
 
     def _log_density(self, points: Array) -> Values:
+        # All in logarithms, because volumes underflow in a few hundred dimensions.
         dim = points.shape[-1]
         log_volume = log_ball_volume(dim, self.r)
         ratio = norm(points, self.r) / self.sigma
@@ -200,6 +201,9 @@ def fill_generalized_gaussian(rng, table, sigma, out):
     if table.r == 2.0 or len(out) == 1:
         fill_gaussian(rng, sigma, out)
         return
+    # The density depends on the norm alone, so norm and direction are independent. The
+    # direction has the cone measure. The norm has a density proportional to t^(d-1)
+    # exp(-t^2/(2 sigma^2)), as sigma times a chi variable has.
     norm = cone_vector(rng, table, out)
     scale_to(norm, sigma * chi(rng, len(out)), out)
 

@@ -368,7 +368,7 @@ def symmetric_facets(rows: Array, limits: Array) -> tuple[Array, float]:
             check.fail("the triangulation", "exact", got, _REMEDY)
         got = f"a set that -z leaves through row {int(np.argmin(slack))}"
         check.fail("domain", "symmetric about 0", got)
-    # d! times the volumes of the cones from 0 over the simplices.
+    # A determinant is d! times the volume of the cone from 0 over the simplex.
     sizes = np.abs(np.linalg.det(simplices))
     # Qhull cuts facets with many corners into simplices that may be flat.
     simplices = simplices[sizes > 1e-14 * sizes.sum()]

@@ -149,7 +149,11 @@ class AdditiveMechanism:
         """
         query = check.entries("value", value, finite=False, saturated=True)
         point = np.nan_to_num(np.atleast_1d(query), nan=0.0)
-        self._vector("value", np.zeros_like(point))  # checks the shape
+        # The shape is checked on zeros. An error about an entry of the value, which may
+        # be infinite, would depend on the records.
+        self._vector("value", np.zeros_like(point))
+        # The prepared digest seals a certificate without a seed. An empty one is
+        # replaced by the digest of the fields.
         certificate = dataclasses.replace(
             self.certificate, seeded=seed is not None, digest=""
         )
@@ -184,6 +188,7 @@ class AdditiveMechanism:
         ValueError
             If a point is not finite or has another length.
         """
+        # Log densities are minus norms (or halves of their squares) over the scale.
         first, second = self._pair(value, neighbor)
         points = check.vectors("outputs", outputs, dim=len(first))
         shape, rows = points.shape[:-1], points.reshape(-1, len(first))
@@ -277,6 +282,8 @@ def certify(
 ) -> AdditiveMechanism:
     """Return the mechanism with the certificate of a release without a seed."""
     inputs = inputs | {"grid": noise._step(dim or 1)}
+    # Only independent Gaussian or Laplace coordinates are rounded without an error in
+    # the distribution. The certificate of other noise says that numerics are idealized.
     is_exact = noise._as_independent(dim or 1) is not None
     certificate = EventCertificate.of(
         kind=f"noise/{noise.name}" + ("" if is_exact else "/idealized"),

@@ -196,6 +196,8 @@ def schatten_gaussian_mechanism(
     (6, 8.702)
     """
     shape = SchattenGaussian(2.0, 1.0, shape).shape  # converts NumPy's integers
+    # The Schatten norm is the l_p norm of the singular values, of which there are as
+    # many as the smaller side has entries.
     side = min(shape)
     case: dict[str, Any] = {"sensitivity": sensitivity, "dim": side, "p": p, "r": r}
     sigma = generalized_gaussian_sigma(budget, **case)
@@ -287,6 +289,7 @@ def geometric_mechanism(budget: Budget, *, sensitivity: int) -> AdditiveMechanis
     >>> type(answer.value).__name__, answer.releasable
     ('int', True)
     """
+    # A query is cut off at REACH, so no larger change can occur.
     check.integer(1, maximum=int(REACH), sensitivity=sensitivity)
     return _l1_mechanism(DiscreteLaplace, budget, sensitivity)
 
@@ -351,6 +354,7 @@ def k_norm_mechanism(
     scale = pure_scale(budget, sensitivity)
     noise = KNorm(domain, scale)
     k_norm_table(domain, dim)  # raises if it cannot be drawn
+    # Inputs of a certificate are numbers and texts, so the body is a text.
     body = json.dumps(domain.to_dict())
     return certify(
         noise,

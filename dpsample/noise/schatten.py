@@ -232,8 +232,7 @@ def _plan(shape: tuple[int, int], r: float) -> SchattenPlan:
         return SchattenPlan(r, *shape, METHOD.operator, float(k), 0.0, 1.0)
     options = _large_exponent(m, k, r) if r > 2.0 else _small_exponent(m, k, r)
     best = max(options)
-    # Minimum acceptance rate of a proposal. Matrices for which no proposal has it
-    # raise.
+    # Below this rate a draw would need more than 10,000 proposals on average.
     if not best.log_acceptance >= math.log(1e-4):  # NaN, too
         remedy = (
             "Use r = 2 or r = inf, which are exact at every size, or Gaussian noise."

@@ -40,7 +40,8 @@ from dpsample.core.jit import kernel
 from dpsample.noise.noise import REACH
 from dpsample.numerics.exact import exact_exponential, random_word
 
-# This factor lowers a product by more than the rounding errors of a few operations.
+# This factor lowers a product by more than the rounding errors of a few operations, so
+# that a D <= k holds for the a that is returned.
 BELOW = 1.0 - 16.0 * 2.0**-53
 MAX_LEVEL = 21  # the first one with 2^30 e^-r < 1
 
@@ -85,6 +86,8 @@ def _proposals() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         # The remainder of the series is below 2^-500 of e^r.
         power = Fraction(sum(c * r**k for k, c in enumerate(series)), series[0])
         weights.append(math.ceil(2**30 / power))
+        # The coin's probability 2^30 e^-r / w_r as a whole number of 2^-128. At level 0
+        # it is 1, for which no coin is thrown.
         chances.append(min(int(2**158 / power / weights[-1]), 2**128 - 1))
     high, low = [c >> 64 for c in chances], [c & (2**64 - 1) for c in chances]
     return (
@@ -107,7 +110,8 @@ def _level(x):
 def _is_accepted(rng, x):
     """Return whether a proposed candidate that is x below the best one is accepted."""
     r = _level(x)
-    if r > 0:  # the coin of the level, by its first 64 bits and the others if need be
+    # The coin of the level. Its second 64 bits decide only if the first ones are equal.
+    if r > 0:
         first = random_word(rng)
         if first > _HIGH[r] or (first == _HIGH[r] and random_word(rng) >= _LOW[r]):
             return False
@@ -127,12 +131,13 @@ def signed_choice(rng, values, per_unit, cell):
     for j in range(len(values)):
         cells = values[j] * per_unit
         cells = cells if cells == cells else 0.0  # NaN is not equal to itself
-        values[j] = np.rint(min(max(cells, -REACH), REACH))
+        values[j] = np.rint(min(max(cells, -REACH), REACH))  # m_j, cut off at 2^51
         top = max(top, abs(values[j]))
     total, mask = 0, 0
     for j in range(len(values)):
         total += _WEIGHTS[_level((top - values[j]) * cell)]
         total += _WEIGHTS[_level((top + values[j]) * cell)]
+    # The mask is the smallest number 2^b - 1 that is at least total - 1.
     while mask < total - 1:
         mask = 2 * mask + 1
     while True:

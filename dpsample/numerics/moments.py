@@ -35,6 +35,7 @@ def mean_norm_power(order: float, *, q: float, r: float, dim: int) -> float:
     4096 the value is an upper bound, too large by less than a factor of
     dim**(order/4096).
     """
+    # Cases with closed forms come first. In one dimension all norms are |y|.
     if dim == 1:
         return _coordinate(order, r)
     if order == q:
@@ -64,7 +65,11 @@ def _largest_power(order: float, r: float, dim: int) -> float:
     """Return E max |y_i|^order, the integral of order e^{order w} P(max > e^w) dw."""
     from scipy.special import gammaincc
 
+    # Away from the real line the power dim of the distribution function grows fast, so
+    # the strip is narrower than its half-width for one coordinate.
     step = 0.25 * PER_RATE / r
+    # P(max > e^w) < d exp(-e^{r w}), which is e^{-REACH} at the last w. The first one
+    # is where e^{order w} = e^{-REACH}.
     last = math.log(REACH + math.log(dim)) / r
     w = np.arange(-REACH / order, last + step, step)
     tail = gammaincc(1.0 / r, np.exp(r * w))
@@ -79,15 +84,19 @@ def _sum_power(order: float, q: float, r: float, dim: int) -> float:
     a = order / q
     # Step of w. The step of x is q times this, so x + q w stays on a grid.
     step = PER_RATE / max(q, r)
+    # At the last w the density exp(w - e^{r w}) of log |y| is about exp(-e^4).
     w = step * np.arange(-math.ceil(REACH / step), math.ceil(4.0 / r / step))
     weights = np.exp(w - np.exp(r * w))
     weights /= weights.sum()
-    # Below the first x the terms are geometric, and their sum is added at the end.
-    # Beyond the last x they are negligible.
-    scale = math.log(dim) + _log_coordinate(q, r)
+    # For x far below -log E S the expectation is E S^2, so that terms are geometric in
+    # x. Their sum is added at the end. For large x, M falls like s^{-1/q}, so terms
+    # fall like exp(-(order + d) x/q), and are negligible beyond the last x.
+    scale = math.log(dim) + _log_coordinate(q, r)  # log E S
     first = math.floor((-scale - REACH / max(2.0 - a, 1.1)) / (q * step))
     last = math.ceil((REACH + 5.0) / (order + dim) / step + 40.0 / (q * step))
     x = q * step * np.arange(first, last)
+    # log(s T) = x + q w, on the common grid. Limits keep the exponentials finite. They
+    # are above log 745, from which on e^{-sT} is 0 in doubles.
     shifted = q * step * np.arange(first, last + len(w) - 1) + q * w[0]
     with np.errstate(over="ignore", under="ignore"):
         decay = np.exp(-np.exp(np.minimum(shifted, 700.0)))
@@ -97,7 +106,9 @@ def _sum_power(order: float, q: float, r: float, dim: int) -> float:
     m0, m1, m2 = (_correlate(f, weights, q) for f in (decay, tilted, twice))
     with np.errstate(divide="ignore", under="ignore"):
         others = m0 ** (dim - 2) * np.exp(-a * x)
+    # The integrand of the module, times ds/dx = s. It has s^{2-a} = s^2 s^{-a}.
     terms = others * dim * (m0 * m2 + (dim - 1) * m1**2)
+    # sum_{k > 0} e^{-c k} = 1/(e^c - 1) with c = (2 - a) q step.
     total = terms.sum() + terms[0] / math.expm1((2.0 - a) * q * step)
     return float(q * step * total / math.gamma(2.0 - a))
 
@@ -108,7 +119,7 @@ def _correlate(values: Array, weights: Array, q: float) -> Array:
     For small q, small sums are multiplied by large factors later, and a Fourier
     transform would lose their digits.
     """
-    # Exponent q from which convolutions are computed by Fourier transforms.
+    # Long grids belong to large q only, and there direct sums would take long.
     if q <= 16.0:
         return np.correlate(values, weights, "valid")
     size = 1 << (len(values) - 1).bit_length()

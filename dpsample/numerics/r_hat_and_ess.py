@@ -44,9 +44,8 @@ from dpsample.core.frames import by_address
 from dpsample.core.jit import call, kernel
 
 # Maximum number of products for the lags of one column. Beyond it a Fourier transform
-# is faster. At least so many lags are summed first, because fast chains need no more.
+# is faster. At least 16 lags are summed first, because fast chains need no more.
 MAX_PRODUCTS = 2_000_000
-MIN_LAGS = 16
 # Number of columns that are copied together, because the numbers of one column are far
 # apart in memory.
 BLOCK = 32
@@ -106,6 +105,8 @@ def fold(values, order, center, power, folded, folded_order):
     for i in range(count):
         distance = abs(values[i] - center)
         folded[i] = distance * distance if power == 2 else distance
+    # Distances from the center increase from it to both sides of the sorted values. So
+    # their order is a merge of the two sides, without another sort.
     while right < count and values[order[right]] < center:
         right += 1
     left = right - 1
@@ -166,6 +167,8 @@ def geyer_sum(chains, offset, scale, sums):
     while t < length - 3 and even + odd > 0.0:
         if t + 2 >= sums.shape[0]:
             return np.nan, np.nan
+        # Sums of pairs of autocorrelations decrease for reversible chains. A larger one
+        # is noise.
         smallest = min(smallest, even + odd)
         time += 2.0 * smallest
         even = offset + covariance_sum(chains, sums, t + 1) / scale
@@ -186,6 +189,8 @@ def size_of_rows(chains, between, sums):
     """
     num, length = chains.shape
     count = float(num * length)
+    # W and var+ of R-hat: the mean variance within chains, and an estimate of the
+    # variance that is too large as long as chains are apart.
     within = covariance_sum(chains, sums, 0) / count * length / (length - 1.0)
     plus = within * (length - 1.0) / length + between
     time, even = geyer_sum(chains, 1.0 - within / plus, count * plus, sums)
@@ -256,13 +261,14 @@ class Workspace(NamedTuple):
 
 def unknown_sums(count: int, length: int) -> Array:
     """Return a NaN for each lag that is summed directly, two at least."""
-    num_lags = min(length, max(MIN_LAGS, MAX_PRODUCTS // count))
+    num_lags = min(length, max(16, MAX_PRODUCTS // count))
     return np.full(max(num_lags, 2), np.nan)
 
 
 def transformed_sums(centered: Array) -> Array:
     """Return the sums of products of rows at all lags, by a Fourier transform."""
     length = centered.shape[1]
+    # Zeros behind each row keep products of its end and its begin out of the sums.
     size = 1 << (2 * length - 1).bit_length()
     spectrum = np.abs(np.fft.rfft(centered, size))
     return np.fft.irfft(np.square(spectrum).sum(axis=0))[:length].copy()
@@ -296,6 +302,7 @@ def _judge_column(column: Array) -> tuple[Array, Array]:
     measures = _judge_rows(_split(column), mean)
     if len(column) > 1:
         return measures[:, 0], measures[:, 1]
+    # The halves of a single chain are the two chains of R-hat, which are split again.
     even = column.shape[1] // 2 * 2
     return _judge_rows(_split(_split(column[:, :even])), mean)[:, 0], measures[:, 1]
 
@@ -320,6 +327,7 @@ def _judge_rows(chains: Array, mean: float) -> Array:
         call(judge, column, ranks, quantiles, workspace, chains, False, row)
         call(fold, column, ranks, median(column, ranks), 1, *folded)
         call(judge, *folded, quantiles, workspace, chains, True, row)
+    # Slow chains need more lags than were summed directly.
     if len(workspace.sums) < length and np.isnan(out[:, 1]).any():
         for row, column in zip(out, (values, (values - mean) ** 2), strict=True):
             row[1] = transformed_size(_score_column(column).reshape(num, -1))

@@ -53,8 +53,6 @@ FAR = 10.0
 # Maximum number of terms of the series and the fraction for the incomplete gamma
 # function. They need about sqrt(a) terms.
 _MAX_TERMS = 100_000
-# From this number the remainder of Stirling's formula has full accuracy.
-_STIRLING_FROM = 10.0
 
 # 'reassoc' would let the compiler remove _ROUND, 'nnan' the tests for NaN. A caller may
 # use 'reassoc' itself, because a function with fastmath is compiled separately.
@@ -234,7 +232,8 @@ def _stirling_remainder(a):
 @kernel(counts_references=False)
 def log_gamma_factor(a, x):
     """Return log D(a, x) = a log x - x - log Gamma(a + 1)."""
-    if a < _STIRLING_FROM:
+    # From 10 on the remainder of Stirling's formula has full accuracy.
+    if a < 10.0:
         return a * math.log(x) - x - math.lgamma(a + 1.0)
     if x < 0.5 * a:
         center = a * (math.log(x) - math.log(a) + 1.0) - x

@@ -36,6 +36,7 @@ class Formula:
     epsilon: float
     delta: float
     meaning: Meaning = "exact"
+    hidden: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,10 @@ class Claim(Formula):
         not attained. ``attack``: attained by the pair named in ``accounting``, so that
         a value above the claim refutes it and one below proves nothing. ``unproved``:
         nothing is known.
+    hidden : str
+        The constants that the paper hides in O(.), and the values at which
+        ``true_epsilon`` is computed; "" if there are none. Then the claim cannot fail:
+        ``noise_factor`` says what the constant would have to be.
     true_epsilon : float or None
         Epsilon at ``delta`` in that sense. Infinite if no epsilon holds.
     noise_factor : float or None
@@ -82,7 +87,10 @@ class Claim(Formula):
 
     @property
     def verdict(self) -> str:
-        """``holds``, ``fails``, ``not refuted`` or ``unproved``."""
+        """``holds``, ``fails``, ``not refuted``, ``unproved`` or ``no constant``."""
+        # A hidden constant may have any value, so no epsilon contradicts the claim.
+        if self.hidden:
+            return "no constant"
         if self.true_epsilon is None:
             return "unproved"
         # An upper bound may be too large and an attack too weak, so that each of them

@@ -385,14 +385,31 @@ def huber_attack(
         # Centers of the Huber loss, in standard deviations of the minimizer.
         centers = np.linspace(0.5, 6.0, 56)
         pairs = [_masses(c * stddev, ratio, other, stddev) for c in centers]
-        low, high = 0.0, 64.0
-        while high - low > 1e-5 * high:
-            middle = 0.5 * (low + high)
-            is_attained = divergence(pairs, middle) > delta
-            low, high = (middle, high) if is_attained else (low, middle)
-        return low
+        return attained_epsilon(pairs, delta)
 
     return epsilon_at
+
+
+def attained_epsilon(pairs: list[tuple[Array, Array]], delta: float) -> float:
+    """Return the largest epsilon at which a divergence of the pairs exceeds delta."""
+    low, high = 0.0, 64.0
+    while high - low > 1e-5 * high:
+        middle = 0.5 * (low + high)
+        is_attained = divergence(pairs, middle) > delta
+        low, high = (middle, high) if is_attained else (low, middle)
+    return low
+
+
+def chi_square_mass(squares: Array, dim: int) -> Array:
+    """Return the probability that ``dim`` standard normals have a smaller square sum.
+
+    Without normals, dim = 0, it is 1.
+    """
+    from scipy.special import gammainc
+
+    if dim == 0:
+        return np.ones_like(squares)
+    return np.asarray(gammainc(0.5 * dim, 0.5 * np.maximum(squares, 0.0)))
 
 
 def divergence(pairs: list[tuple[Array, Array]], epsilon: float) -> float:

@@ -270,6 +270,7 @@ def rare_records(
     # Entries of a large record. Records have half of the declared moment. The other
     # half is for the gradient of the norm on the domain.
     spike = rate ** (-1.0 / order) * moment / (2.0 * math.sqrt(dim)) * signs
+    # The minimizer |mean|^(1/(theta - 1)) is on the boundary of the domain.
     is_large = rng.random(num_records) < rate
     size = float(np.linalg.norm(rate * spike))
     scale = math.sqrt(dim) / (num_records * math.sqrt(rho))

@@ -32,6 +32,7 @@ def cases() -> Iterator[Case]:
         place="Algorithm 4",
         formula="sigma_1^2 = O(kappa log(n/delta) log(1/delta) / (n epsilon^2))",
         setting="constant not given",
+        hidden="sigma_1",
         accounting="shuffled generalized Gaussian noise",
     )
 

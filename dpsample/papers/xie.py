@@ -35,16 +35,17 @@ def cases() -> Iterator[Case]:
     epsilons = (0.5, 1.0, 3.0)
     # The simulations have T = 5 n^2 / m^2 steps of batches of m records.
     simulations = (
-        ("n = 1e4, m = n/6, T = 180", 1.0 / 6.0, 180),
-        ("n = 1e4, m = n/10, T = 500", 0.1, 500),
+        ("Section 6.1: n = 1e4, m = n/6, T = 180", 1.0 / 6.0, 180),
+        ("Section 6.1: n = 1e4, m = n/10, T = 500", 0.1, 500),
+        # A constant with which Proposition 1 holds: T = 0.1 n^2/m^2.
+        ("n = 1e4, m = n/10, T = 10", 0.1, 10),
     )
     for setting, rate, num_steps in simulations:
         for epsilon in epsilons:
             yield from _subsampled_cases(setting, rate, num_steps, epsilon)
     for epsilon in epsilons:
         yield _full_batch_case(epsilon, DELTA, num_steps=5)
-    for epsilon in (1.0, 5.0):
-        yield _full_batch_case(epsilon, 1e-5, num_steps=1)
+        yield _full_batch_case(epsilon, DELTA, num_steps=1)
 
 
 def _subsampled_cases(

@@ -60,6 +60,20 @@ def loss_of_zero(facts: PublicFacts) -> float:
     return min(loss_at_zero if is_positive else math.inf, by_radius)
 
 
+def mean_loss_of_zero(facts: PublicFacts) -> float:
+    """Return the mean loss at margin 0 over all public responses.
+
+    These are both labels, or an even grid over the range of real responses, [-1, 1] if
+    no bound is declared. The mean is infinite if the range is, or if the loss has no
+    values here.
+    """
+    unit = facts.response_bound or 1.0
+    if _is_unknown(facts.loss) or math.isinf(unit):
+        return math.inf
+    responses = np.linspace(-unit, unit, 2 if facts.loss.is_classification else 1001)
+    return float(facts.loss.value(np.zeros_like(responses), responses).mean())
+
+
 def _is_unknown(loss: Loss) -> bool:
     """Return whether a loss has no values here, because only bounds are declared."""
     is_declared = isinstance(loss, Custom) and loss.functions is None

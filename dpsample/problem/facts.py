@@ -133,6 +133,8 @@ class PublicFacts:
         It is the bound of a row times the diameter of the domain in the dual norm, and
         at most twice `margin_bound`, without the offset.
         """
+        # The diameter may be smaller than twice the radius about 0, from which a domain
+        # may be far.
         dual = norms.dual(self.row_norm)
         diameter = 2.0 * self._dual_radius
         if not self.is_matrix:
@@ -210,6 +212,7 @@ class PublicFacts:
     def margin_bounds(self, sizes: Array, offset: Array | None) -> Array:
         """Return bounds of abs(<a, theta> + offset) for rows of given norms."""
         if self.intercept:
+            # The norm of a row with a 1 appended is the norm of (its norm, 1).
             pairs = np.stack([sizes, np.ones_like(sizes)], axis=1)
             sizes = np.asarray(norms.norm(pairs, self.row_norm))
         shift = 0.0 if offset is None else np.abs(offset)

@@ -6,11 +6,11 @@ about them. Dense or sparse rows are copied once, checked, and scaled down to th
 bounds if the user allows it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,8 @@ from dpsample.problem.records import Data
 from dpsample.problem.sources import FileTable, is_large, open_parquet
 from dpsample.problem.storage import Features, RecordRules, RecordStorage, Response
 from dpsample.tables import Dataset, Encoding
+
+Plan = TypeVar("Plan")
 
 
 class Problem:
@@ -113,6 +115,8 @@ class Problem:
     ) -> None:
         check.instance(bool, intercept=intercept, clip_rows=clip_rows)
         check.instance((Encoding, type(None)), encoding=encoding)
+        # Records are read only after the facts are checked, so that errors about facts
+        # do not depend on them.
         rows, names, response, offset = as_records(features, response, offset)
         num_records, width = rows.shape
         if num_records == 0 or width == 0:
@@ -142,7 +146,7 @@ class Problem:
                 names = None
         self.encoding = encoding
         self.feature_names = self._complete_names(names, self.dim - intercept)
-        # Last plan of a top-level function for this problem, with its arguments.
+        # Arguments and result of the last `_reuse_plan`.
         self.plan: tuple[Any, Any] | None = None
 
     def _store(
@@ -217,6 +221,22 @@ class Problem:
             feature_names=data.feature_names if data.encoding is None else None,
             encoding=data.encoding,
         )
+
+    def _reuse_plan(
+        self, key: tuple[object, ...], make_plan: Callable[[Self], Plan]
+    ) -> Plan:
+        """Return the last plan of a top-level function, or a new one for another key.
+
+        ``make_plan`` is called with a copy of the problem, which has no plan. If plan
+        and problem referred to each other, the records would stay in memory after their
+        last use.
+        """
+        last_plan = self.plan  # read once, because another thread may replace it
+        if last_plan is not None and last_plan[0] == key:
+            return cast(Plan, last_plan[1])
+        plan = make_plan(copy(self))
+        self.plan = key, plan
+        return plan
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the plan, as another process makes its own."""
@@ -398,6 +418,12 @@ class Problem:
         >>> problem.with_model(dps.losses.Hinge(), dps.domains.Ball(2.0))
         Problem(2 records, 1 coefficients, hinge loss, domain ball)
         """
+        return self._rebuild(loss=loss, domain=domain)
+
+    def _rebuild(
+        self, *, positions: slice | list[int] = slice(None), **changes: object
+    ) -> Self:
+        """Return the problem of the same records with other options of the class."""
         if not self.storage.is_in_memory:
             remedy = "Build the problem with this loss and domain."
             check.fail("problem", "one of records in memory", self, remedy)
@@ -411,20 +437,23 @@ class Problem:
             parts = data.values, data.columns.astype(np.int64), data.starts
             shape = (self.num_records, self.dim)
             rows = sparse.csr_array(parts, shape=shape)[:, :width]
+        options: dict[str, Any] = {
+            "loss": facts.loss,
+            "domain": facts.domain,
+            "feature_names": None if self.encoding else self.feature_names[:width],
+            "encoding": self.encoding,
+        } | changes
         return type(self)(
-            rows,
+            rows[:, positions],
             data.response,
-            loss=loss,
-            domain=domain,
             row_bound=facts.row_bound,
             row_norm=facts.row_norm,
             response_bound=facts.response_bound,
             intercept=facts.intercept,
             clip_rows=self.clip_rows,
-            feature_names=None if self.encoding else self.feature_names[:width],
             offset=data.offset if data.offset.size else None,
             offset_bound=facts.offset_bound,
-            encoding=self.encoding,
+            **options,
         )
 
     def margins(self, theta: ArrayLike) -> Array:
@@ -438,6 +467,16 @@ class Problem:
             f"Problem({self.num_records} records, {self.dim} coefficients, "
             f"{self.loss.name} loss, domain {self.domain.name})"
         )
+
+
+def with_columns(
+    problem: Problem, positions: Sequence[int], encoding: Encoding
+) -> Problem:
+    """Return the problem of some columns of the same records, in memory.
+
+    ``encoding`` makes these columns of a table.
+    """
+    return problem._rebuild(positions=[*positions], encoding=encoding)
 
 
 @np.errstate(all="ignore")  # whether it would warn depends on the records
@@ -463,6 +502,7 @@ def store_records(
 
 def risks_of(part: Data, loss: Loss, points: Array, num_records: int) -> tuple[Array]:
     """Return the contribution of a part to the empirical risks at points."""
+    # A pass reads the records for a block of points, so that it returns in time.
     risks, work = np.empty(len(points)), records.make_work(part)
     value = loss.value_pointer
     size = part.dense.size + part.values.size + part.num_records

@@ -129,7 +129,7 @@ def has_tiles(num_features: int) -> bool:
 
 def block_size(dim: int) -> int:
     """Return the number of dense records of a block."""
-    # Features of a block, 512 kB. That is half of a common second-level cache.
+    # 65,536 features are 512 kB, which is half of a common second-level cache.
     return min(max(65536 // dim, 128), 8192)
 
 

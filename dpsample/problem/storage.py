@@ -81,7 +81,8 @@ def add_entries(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...
 
 def fold_in_tree(parts: Iterable[Result], fold: Fold) -> Result:
     """Combine neighbors in a binary tree, whose shape depends on their number alone."""
-    # Pairs of a number of parts and their combined result, in descending order.
+    # Each result waits, with the number of its parts, for another one of as many parts.
+    # The numbers are powers of two in descending order.
     waiting: list[tuple[int, Any]] = []
     for part in parts:
         size, result = 1, part

@@ -97,6 +97,7 @@ def drift_r_hats(series: Array) -> Array:
     first and of all second halves of the chains, and W the variance within these. It is
     1 if the drift may be chance.
     """
+    # One draw of a chain shows no drift.
     half = series.shape[1] // 2
     if half == 0:
         return np.ones(series.shape[2])
@@ -104,6 +105,8 @@ def drift_r_hats(series: Array) -> Array:
     changes = halves[1].mean(axis=1) - halves[0].mean(axis=1)
     square = changes.mean(axis=0) ** 2
     error = changes.var(axis=0, ddof=1) / len(changes)  # variance of their mean
+    # The squared t statistic of the mean change has an F distribution. Smaller changes
+    # may be chance.
     largest = float(fdtri(1, len(changes) - 1, 1.0 - CHANCE)) * error
     within = np.mean([part.var(axis=(0, 1)) for part in halves], axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):

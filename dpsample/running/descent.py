@@ -51,10 +51,6 @@ LOSS_FAILED = (
     "The loss raised, or it or its gradient was NaN or infinite, at a point of the run."
 )
 DIVERGED = "The iterates overflowed. Take shorter steps, or bound the domain."
-NOT_CERTIFIED = (
-    "The solver could not certify its accuracy: the gap is below what floating point "
-    "resolves, or the declared smoothness does not hold. Ask for a larger gap or ridge."
-)
 
 
 class DescentError(RuntimeError):
@@ -261,7 +257,11 @@ class Program:
             if self._solve(objective, limit, gradient, state, chunk):
                 return memory.theta.copy()
         if not is_total:
-            raise DescentError(NOT_CERTIFIED)
+            raise DescentError(
+                "The solver could not certify its accuracy: the gap is below what "
+                "floating point resolves, or the declared smoothness does not hold. "
+                "Ask for a larger gap or ridge."
+            )
         if precision.num_steps:
             contraction = objective._replace(method=METHOD.contraction)
             self._solve(contraction, precision.num_steps, gradient, state, chunk)

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 # Energies that samplers did without are computed if that takes at most this number of
 # losses, which is some seconds.
 FREE_LOSSES = 500_000_000
-# Draws and losses of a task of a thread. Between tasks Ctrl-C takes effect.
+# Maximum number of draws of a task of a thread. Between tasks Ctrl-C takes effect.
 TASK_DRAWS = 256
-TASK_LOSSES = 10_000_000
 Statistics = Mapping[str, Array | Ints | Bools]
 
 
@@ -52,7 +51,8 @@ def fill_energies(
     # A tenth of the record evaluations of the draws is allowed in any case.
     if num_losses > max(FREE_LOSSES, 0.1 * stats[:, :, STAT.num_records].sum()):
         return
-    size = max(1, min(TASK_DRAWS, TASK_LOSSES // max(target.num_records, 1)))
+    # A task has at most ten million losses.
+    size = max(1, min(TASK_DRAWS, 10_000_000 // max(target.num_records, 1)))
     parts = [missing[i : i + size].T for i in range(0, len(missing), size)]
     with _pool(threads) as pool:
         values = pool.map(lambda part: energies(target, draws[tuple(part)]), parts)

@@ -30,8 +30,6 @@ Paint = Callable[[object], None]  # function that shows a table or a text
 
 REFRESH_SECONDS = 0.2  # minimum time between two changes of a line
 PATIENCE_SECONDS = 2.0  # before a line appears
-# A first call says that it compiles if more follows after so long.
-COMPILED_SECONDS = 0.3
 COMPILING = (
     "dpsample: {verb} is compiled for this machine, which takes about {seconds:.0f} s "
     "once. `dpsample warm` does it ahead."
@@ -283,7 +281,8 @@ def compiling(verb: str, seconds: float, *, is_wanted: bool = True) -> Iterator[
         nonlocal begin, notebook
         now = time.monotonic()
         begin = now if begin is None else begin
-        if COMPILING in _shown or now - begin < COMPILED_SECONDS:
+        # Work that follows this soon was not compiled but read from the cache.
+        if COMPILING in _shown or now - begin < 0.3:
             return
         _shown.add(COMPILING)
         with suppress(Exception):  # the terminal may be gone

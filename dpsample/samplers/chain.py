@@ -160,6 +160,7 @@ def reflect_move(
         # A function that fails writes nothing, and NaN remains.
         call(domain.chord_piece, target.body, point, move, chord)
         call(domain.project_piece, target.body, end, nearest)
+        # Share of the move up to the boundary.
         share = min(float(chord[1]), share_left)
         # The difference from the projection is an outward normal.
         normal = end - nearest
@@ -175,7 +176,10 @@ def reflect_move(
 
 
 def init(target: GibbsTarget, plan: object, position: Array) -> ChainState:
-    """Return a new state of a sampler whose memory is empty."""
+    """Return a new state of a sampler whose memory is empty.
+
+    Its vectors have the rows of `ROW`.
+    """
     del plan  # samplers with a memory have an `init` of their own
     return new_state(target, position)
 
@@ -259,7 +263,7 @@ def compile_filler(
     It goes on after each pause and returns the code. Its arguments must always have the
     same types, because it calls the machine code of the first call.
     """
-    # Numba's dispatcher would find it again for each call, which takes microseconds.
+    # Numba's dispatcher would look it up again for each call, which takes microseconds.
     machine_code: Callable[..., tuple[int, int]] | None = None
 
     def fill(
@@ -342,9 +346,9 @@ class PreparedChain:
             return self.start_fn(rng)
         if self.scatter is None:
             return self.start.copy()
-        # A density of the user may be 0 at a point of the domain. No step of a chain
-        # that is there may find another.
-        # Starts that are drawn until one has a finite energy.
+        # A density of the user may be 0 at a point of the domain, and a chain that is
+        # there may never find another. So starts come closer and closer to the usual
+        # one, until the energy is finite.
         for shrinkage in 0.8 ** np.arange(50):
             noise = rng.standard_normal((self.scatter.shape[1],))
             factor = shrinkage * self.scatter

@@ -82,7 +82,10 @@ class DeadlineError(SamplingError):
 
 
 class BottomError(SamplingError):
-    """All passes of a constant-time draw were made without a result."""
+    """All passes of a constant-time draw were made without a result.
+
+    gamma in the message is the part of delta that the sampler's error may use.
+    """
 
     def __init__(self) -> None:
         super().__init__(

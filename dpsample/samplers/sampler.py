@@ -222,10 +222,11 @@ def search_step(
         pauses.notify_listeners()
         prepared = recipe.build(target, gaussian, float(np.exp(log_step)))
         state = prepared.init(position)
-        num_draws = -(-25 // prepared.num_steps)
+        num_draws = -(-25 // prepared.num_steps)  # rounded up
         rate = measure_acceptance(prepared, state, rng, num_draws)
         position = state.position
-        # Steps of the search decrease as 1 / sqrt(1 + i).
+        # The gain 4 lets the first block change the step by a factor of up to e^4. It
+        # falls slowly enough that any step can still be reached.
         log_step += 4.0 * (rate - recipe.rate) / np.sqrt(1.0 + i)
         log_step = float(np.clip(log_step, np.log(1e-12), np.log(recipe.longest)))
         log_steps.append(log_step)

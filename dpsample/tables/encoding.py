@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check
 from dpsample.core import columns as column_names
 from dpsample.core.arrays import Array, Bools
-from dpsample.core.renamed import renamed
+from dpsample.core.renamed import accept_former_names
 from dpsample.core.sparse import Rows
 from dpsample.core.spec import Json
 from dpsample.numerics import norms
@@ -48,6 +48,7 @@ from dpsample.tables.schema import (
     level_key,
     level_text,
     log_scale,
+    reference_position,
     toml_key,
 )
 
@@ -58,7 +59,7 @@ NORM_TOLERANCE = 1e-12
 Table = Mapping[str, Column]
 
 
-@renamed(units="feature_scales")
+@accept_former_names(units="feature_scales")
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
     """Everything public that turns a raw table into rows and a response.
@@ -89,6 +90,11 @@ class Encoding:
         features.
     scale : float
         Public factor of all features.
+    contrasts : sequence of str
+        Categorical columns whose reference level has no indicator, so that indicators
+        do not add up to the 1 of an intercept. The coefficient of another level is then
+        its contrast to the reference, and its name has both levels. With ``clip`` an
+        unknown level counts as the reference.
 
     Raises
     ------
@@ -111,6 +117,8 @@ class Encoding:
     [[0.354, 0.0, 0.707]]
     >>> Encoding.from_dict(encoding.to_dict()) == encoding
     True
+    >>> Encoding(schema=schema, contrasts=("ward",)).feature_names
+    ('age', 'ward=s vs n')
     """
 
     schema: Schema | None
@@ -122,6 +130,7 @@ class Encoding:
     row_norm: float = 2.0
     row_bound: float | None = None
     scale: float = 1.0
+    contrasts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every field, and fill in the defaults that depend on the schema."""
@@ -147,6 +156,7 @@ class Encoding:
             check.fail("columns", "one or more columns to use", "none", "Ignore fewer.")
         column_names.require_distinct("the encoding", columns)
         self._set(columns=columns)
+        self._check_contrasts()
         if self.row_bound is not None:
             check.scale(row_bound=self.row_bound)
             self._set(row_bound=float(self.row_bound))
@@ -160,6 +170,18 @@ class Encoding:
         """Set fields of this frozen dataclass, while it is initialized."""
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+
+    def _check_contrasts(self) -> None:
+        """Check the columns whose reference level has no indicator."""
+        check.members(str, contrasts=self.contrasts)
+        self._set(contrasts=tuple(self.contrasts))
+        column_names.require_distinct("contrasts", self.contrasts)
+        for name in self.contrasts:
+            levels = self._declarations.categorical.get(name, ())
+            if name not in self.columns or len(levels) < 2:
+                remedy = "Declare two or more levels in [categorical]."
+                condition = f"used columns of two or more levels, as {name!r} is not"
+                check.fail("contrasts", condition, list(self.contrasts), remedy)
 
     def _check_response(self) -> None:
         """Check the declarations of the target, if there are any."""
@@ -187,6 +209,11 @@ class Encoding:
             names = [column]
             if levels is not None:
                 names = [f"{column}={level_text(level)}" for level in levels]
+                if column in self.contrasts:
+                    position = reference_position(schema, column)
+                    reference = level_text(levels[position])
+                    names = [f"{name} vs {reference}" for name in names]
+                    del names[position]
             if column in schema.missing_indicator:
                 names.append(f"{column}=missing")
             features[column] = tuple(names)
@@ -198,13 +225,15 @@ class Encoding:
         blocks = self._features_by_column.values()
         return tuple(name for names in blocks for name in names)
 
-    def _indicator_positions(self) -> dict[str, range]:
-        """Return the positions of the indicators of each column's levels."""
+    def _indicator_positions(self) -> dict[str, dict[object, int]]:
+        """Return the position of the indicator of each level, by column."""
         positions, first = {}, 0
         for column, names in self._features_by_column.items():
-            levels = self._declarations.categorical.get(column, ())
+            levels = [*self._declarations.categorical.get(column, ())]
+            if column in self.contrasts:
+                del levels[reference_position(self._declarations, column)]
             if levels:
-                positions[column] = range(first, first + len(levels))
+                positions[column] = {v: first + i for i, v in enumerate(levels)}
             first += len(names)
         return positions
 
@@ -366,6 +395,7 @@ class Encoding:
             return lower + (margins + 1.0) / 2.0 * (upper - lower)
         lower, upper = log_scale(lower), log_scale(upper)
         values = lower + (margins + 1.0) / 2.0 * (upper - lower)
+        # The inverse of sign(x) log(1 + |x|).
         return np.sign(values) * np.expm1(np.abs(values))
 
     def feature_scales(self) -> tuple[Array, Array]:
@@ -400,6 +430,10 @@ class Encoding:
             name: getattr(self, name) for name in self.__dataclass_fields__
         }
         content["columns"] = list(self.columns)
+        # Encodings without contrasts are written as they were before there were any.
+        contrasts = content.pop("contrasts")
+        if contrasts:
+            content["contrasts"] = list(contrasts)
         if self.schema is not None:
             content["schema"] = self.schema.to_dict()
         if math.isinf(self.row_norm):
@@ -454,6 +488,7 @@ class Encoding:
                 self._fill_indicators(table[name], block, num_clipped, clip=clip)
             else:
                 self._fill_scaled(table[name], block, num_clipped, clip=clip)
+        # Products with 1 are left out, as they would read all rows again.
         rows /= self.divisor
         if self.scale != 1.0:
             rows *= self.scale
@@ -471,6 +506,7 @@ class Encoding:
         """
         unit, is_missing = self._scale_to_unit(column, num_clipped, clip=clip)
         block[:, 0] = 2.0 * unit - 1.0 if self.symmetric else unit
+        # A missing value contributes its indicator alone, so a column adds at most 1.
         if block.shape[1] == 2:
             block[is_missing, 0] = 0.0
             block[is_missing, 1] = 1.0
@@ -541,6 +577,12 @@ class Encoding:
                 column.reject(is_unknown, "one of its public levels", CLIP_REMEDY)
             reason = f"of {check.describe(name)} at no public level"
             num_clipped[reason] += int(is_unknown.sum())
+        if name in self.contrasts:
+            # The reference has no indicator, and the levels after it move up.
+            position = reference_position(schema, name)
+            is_reference = codes == position
+            codes = np.where(codes > position, codes - 1, codes)
+            codes[is_reference] = UNKNOWN
         known_records = np.flatnonzero(codes >= 0)
         block[known_records, codes[known_records]] = 1.0
 
@@ -554,6 +596,39 @@ class Encoding:
         """Raise if entries are missing, with the remedy for a feature or a response."""
         remedy = DROP_REMEDY if column.name == self.target else MISSING_REMEDY
         column.reject(is_missing, "complete", remedy)
+
+
+def collinear_columns(
+    schema: Schema | None, columns: Sequence[str], *, intercept: bool
+) -> tuple[str, ...]:
+    """Return the categorical columns that need a reference level.
+
+    Indicators of all levels of a column add up to 1. A second column or an intercept
+    has the same sum. So all of these columns except one need a reference, and with an
+    intercept every one does. Columns of one level are left as they are.
+    """
+    levels = (schema or Schema()).categorical
+    names = [name for name in columns if len(levels.get(name, ())) > 1]
+    return tuple(names if intercept else names[1:])
+
+
+def positions_without_references(
+    encoding: Encoding, contrasts: Sequence[str]
+) -> list[int]:
+    """Return the positions of the features that are left with these contrasts.
+
+    Examples
+    --------
+    >>> schema = Schema(categorical={"ward": ("n", "s", "w")})
+    >>> positions_without_references(Encoding(schema=schema), ["ward"])
+    [1, 2]
+    """
+    schema, left_out = encoding.schema, []
+    for name, positions in encoding._indicator_positions().items():
+        if schema and name in contrasts and name not in encoding.contrasts:
+            level = schema.categorical[name][reference_position(schema, name)]
+            left_out.append(positions[level])
+    return [j for j in range(len(encoding.feature_names)) if j not in left_out]
 
 
 def clip_rows(

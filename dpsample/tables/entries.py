@@ -63,8 +63,6 @@ FORMATS = {
 }
 # Texts that stand for a missing entry.
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
-SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
-ARCHIVES = (".zip", ".tar", ".tgz", ".7z")
 CLIP_REMEDY = "Correct the public bounds, or clip (clip=True, --clip-rows)."
 DROP_REMEDY = "Drop such records first."
 LABEL_REMEDY = (
@@ -105,6 +103,7 @@ def read_content(path: Path) -> bytes:
     require_file(path)
     if path.suffix.lower() not in COMPRESSED:
         return path.read_bytes()
+    # The size is counted while the file is read, because its header may state any.
     blocks, size = [], 0
     try:
         for block in _decompress(path):
@@ -142,6 +141,8 @@ def _decompress(path: Path) -> Iterator[bytes]:
         return
     new_stream = bz2.BZ2Decompressor if kind == "bz2" else lzma.LZMADecompressor
     with path.open("rb") as file:
+        # Each stream ends with its own mark. What is left of the data after it is the
+        # begin of the next one.
         data, stream = file.read(BLOCK), None
         while data:
             data = data.lstrip(b"\0")
@@ -189,9 +190,9 @@ def infer_format(path: Path) -> str:
     if suffix not in FORMATS:
         listed = ", ".join(sorted(set(FORMATS.values())))
         remedy = f"Name the format (format=..., --format ...): one of {listed}."
-        if suffix in SHEETS:
+        if suffix in (".xlsx", ".xlsm", ".xls", ".ods"):
             remedy = "Save the sheet as CSV."
-        elif suffix in ARCHIVES:
+        elif suffix in (".zip", ".tar", ".tgz", ".7z"):
             remedy = "Unpack it first."
         check.fail("path", "of a known suffix", path.name, remedy)
     return FORMATS[suffix]
@@ -241,6 +242,7 @@ def parse_libsvm(
             condition = "of the form 'label index:value ...'"
             got = " ".join(tokens[:3])[:80] + location
             check.fail(f"line {number}", condition, got)
+        # Indices are checked here, because kernels use them without a check.
         _check_indices(columns[starts[-1] :], num_features, number, location)
         starts.append(len(columns))
     data = (np.array(values), np.array(columns, dtype=np.int64), np.array(starts))
@@ -346,6 +348,7 @@ def entries_of(series: Any) -> Array | list[object]:
 
     native, dtype = series.to_native(), series.dtype
     kind = getattr(native, "dtype", None)
+    # Columns of pandas that are stored in another form are read in that form.
     if isinstance(kind, pd.ArrowDtype):
         import pyarrow as pa
 
@@ -376,9 +379,9 @@ def _categorical_entries(series: Any) -> Array | list[object]:
         nw.from_native(pd.Series(series.cat.categories), series_only=True)
     )
     codes = series.cat.codes.to_numpy()
+    # The code of a missing entry is -1, so it reads the NaN at the end.
     if isinstance(levels, np.ndarray) and levels.dtype.kind == "f":
         return np.asarray(np.append(levels, levels.dtype.type(math.nan))[codes])
-    # The code of a missing entry is -1, the index of the last element.
     values = [*levels, None]
     return [values[code] for code in codes]
 
@@ -414,6 +417,8 @@ def normalize(entry: object) -> object:
 
 def _parse_text(text: str, file: TextFormat) -> float | None:
     """Return the number that is written in the declared format, None if it is not."""
+    # A separator of thousands must stand before groups of three digits. Otherwise 1.5
+    # would be read as 15 in a file with points in that place.
     if file.thousands and file.thousands in text:
         whole, _, decimals = text.lstrip("+-").partition(file.decimal)
         first, *others = whole.split(file.thousands)
@@ -422,6 +427,7 @@ def _parse_text(text: str, file: TextFormat) -> float | None:
         if not is_grouped or file.thousands in decimals:
             return None
         text = text.replace(file.thousands, "")
+    # A point has no meaning in such a file, so it makes the text none of a number.
     if file.decimal == ",":
         if "." in text:
             return None
@@ -500,10 +506,6 @@ def _days_of(moments: Array) -> Array:
     return np.where((days < 1) | (days > datetime.date.max.toordinal()), np.inf, days)
 
 
-NUMERIC = (
-    "Declare a column of words in [categorical], one of dates in [date]; decimal and "
-    "thousands in [file] say how numbers are written."
-)
 DATES = (
     "Dates are as 2020-12-31 unless date_format in [file] says how they are written; "
     "declare a column of words in [categorical]."
@@ -558,7 +560,11 @@ def numbers(column: Column, file: TextFormat) -> Array:
         else:
             values = None if np.isnan(values).any() else values
     if values is None:
-        return _convert(column, parse_number, file, "numeric", NUMERIC)
+        remedy = (
+            "Declare a column of words in [categorical], one of dates in [date]; "
+            "decimal and thousands in [file] say how numbers are written."
+        )
+        return _convert(column, parse_number, file, "numeric", remedy)
     column.reject(np.isinf(values), "numeric", "Correct such records.")
     return values
 
@@ -638,6 +644,7 @@ def spellings(entry: Any) -> tuple[str, ...]:
     if isinstance(entry, bool | np.bool_):
         word = str(bool(entry))
         return word, word.lower(), word.upper(), str(int(entry))
+    # Libraries read the same level as a text, an integer, a decimal or a float.
     is_whole = isinstance(entry, Decimal) and entry.is_finite()
     if is_whole and abs(entry) < LARGEST and entry == entry.to_integral():
         entry = int(entry)
@@ -654,6 +661,7 @@ def spellings(entry: Any) -> tuple[str, ...]:
     if isinstance(entry, datetime.date):  # NaT is one
         return () if is_missing(entry) else _texts_of_date(entry)
     if isinstance(entry, np.datetime64) and not np.isnat(entry):
+        # Python's moments have microseconds. Finer or more distant ones are texts.
         micro = entry.astype("datetime64[us]")
         is_fine = micro == entry and isinstance(micro.item(), datetime.datetime)
         text = str(entry).replace("T", " ")

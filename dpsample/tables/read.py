@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
@@ -40,12 +40,10 @@ from dpsample.tables.schema import Schema, TextFormat, level_text
 if TYPE_CHECKING:
     import pandas as pd
 
-OTHER_ENCODING = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
 # Type of a label. Type checkers accept integers and booleans where it says float.
 Label = str | float | bytes | None
 # Name of the response of a LIBSVM file.
 LABEL = "label"
-RESPONSE_SECTIONS = {"numeric", "log", "categorical"}
 SEPARATORS = ",;\t|"
 # First bytes of files that do not hold text, whatever their name is, and the remedy.
 BINARY_FORMATS = {
@@ -59,6 +57,17 @@ BINARY_FORMATS = {
 }
 # First part of the name that pandas gives to a column without one, such as an index.
 UNNAMED = "Unnamed: "
+
+
+class RowOptions(NamedTuple):
+    """Public rules that turn a record into a row and a response, as of `Encoding`."""
+
+    positive_label: str | None = None
+    clip: bool = False
+    symmetric: bool = True
+    row_norm: float = 2.0
+    row_bound: float | None = None
+    scale: float = 1.0
 
 
 def read_table(
@@ -163,24 +172,21 @@ def read_table(
     name = LABEL if kind == "libsvm" else target
     # The label is checked before records are read, so that the error depends on public
     # facts only.
-    positive_label = check_positive_label(schema or Schema(), name, positive_label)
+    rules = RowOptions(
+        check_positive_label(schema or Schema(), name, positive_label),
+        clip=clip,
+        symmetric=symmetric,
+        row_norm=row_norm,
+        row_bound=row_bound,
+        scale=scale,
+    )
     content = entries.read_content(file)
     if kind == "libsvm":
         if target is not None:
             check.fail("target", "absent for LIBSVM", target, "Labels begin its lines.")
         if not symmetric:
             check.fail("symmetric", "absent for LIBSVM", symmetric)
-        data = from_libsvm(
-            content,
-            num_features,
-            positive_label=positive_label,
-            bounds=schema,
-            clip=clip,
-            row_norm=row_norm,
-            row_bound=row_bound,
-            scale=scale,
-            source=file.name,
-        )
+        data = from_libsvm(content, num_features, rules, schema, source=file.name)
         if columns is not None:
             column_names.find_positions("the table", data.columns, columns)
         return data
@@ -193,18 +199,7 @@ def read_table(
         if str(label).startswith(UNNAMED):
             remedy = "Is it an index? Name it, or ignore it in bounds."
             check.fail("columns", "named", check.describe(label), remedy)
-    data = from_frame(
-        frame,
-        target=target,
-        positive_label=positive_label,
-        bounds=schema,
-        clip=clip,
-        symmetric=symmetric,
-        row_norm=row_norm,
-        row_bound=row_bound,
-        scale=scale,
-        columns=columns,
-    )
+    data = _encode_frame(frame, target, schema, rules, columns)
     return replace(data, source=file.name)
 
 
@@ -232,17 +227,14 @@ def schema_of(bounds: Schema | str | Path | None) -> Schema | None:
 def from_libsvm(
     content: bytes,
     num_features: int | None,
-    *,
-    positive_label: str | None = None,
+    rules: RowOptions,
     bounds: Schema | None = None,
-    clip: bool = False,
-    row_norm: float = 2.0,
-    row_bound: float | None = None,
-    scale: float = 1.0,
+    *,
     source: str = "LIBSVM text",
 ) -> Dataset:
     """Parse LIBSVM text. The only bound of its rows is a declared one."""
-    if bounds is not None and bounds.to_dict().keys() - RESPONSE_SECTIONS:
+    sections = {"numeric", "log", "categorical"}  # that can declare a response
+    if bounds is not None and bounds.to_dict().keys() - sections:
         _reject_libsvm_bounds(bounds)
     if bounds is not None and set(bounds.declared) != {LABEL}:
         _reject_libsvm_bounds(bounds)
@@ -256,17 +248,13 @@ def from_libsvm(
         schema=bounds,
         columns=tuple(str(j + 1) for j in range(num_features)),
         target=LABEL,
-        positive_label=positive_label,
-        clip=clip,
-        row_norm=row_norm,
-        row_bound=row_bound,
-        scale=scale,
+        **rules._asdict(),
     )
     rows, labels = parse_libsvm(content, encoding, source=source)
     num_clipped: Counter[str] = Counter()
-    if clip:
-        norm = partial(norms.norm, p=row_norm)
-        rows = cast(CSR, clip_rows(rows, row_bound, norm, num_clipped))
+    if rules.clip:
+        norm = partial(norms.norm, p=rules.row_norm)
+        rows = cast(CSR, clip_rows(rows, rules.row_bound, norm, num_clipped))
     y = encoding._encode_response(entries.Column(LABEL, labels), num_clipped)
     dataset = _dataset(encoding, rows, y, num_clipped)
     return replace(dataset, source=source, rules=describe_libsvm(encoding))
@@ -342,6 +330,7 @@ def _text_frame(
     """
     import pandas as pd
 
+    # With declared names the file has no header, and its first line is a record.
     columns, records = list(schema.columns), list[list[str]]()
     num_blank = 0  # number of blank lines at the end so far
     shared: dict[str, str] = {}
@@ -365,12 +354,13 @@ def _text_frame(
             if len(row) == 1 < len(columns) and others:
                 remedy = _suggest(others[0])
             check.fail(f"line {number}", condition, str(len(row)), remedy)
-        # Number of different texts of which one copy is kept for all entries, to save
-        # memory.
+        # Equal texts share one copy, to save memory. After so many different ones, a
+        # column of unique texts is likely, for which copies would only take memory.
         share = shared.setdefault if len(shared) < 100_000 else shared.get
         records.append([share(entry, entry) for entry in row])
     if not columns:
         check.fail("the table", "one with columns", "an empty file")
+    # Blank lines at the end belong to no record, in a single column either.
     records = records[: len(records) - num_blank]
     return pd.DataFrame(records, columns=columns, dtype=object)
 
@@ -478,12 +468,11 @@ def _diagnostics(
     """Return sentences about moved values, and about levels that no record has."""
     counts = ", ".join(f"{count} {reason}" for reason, count in num_clipped.items())
     lines = [f"clipped, among {rows.shape[0]} records: {counts}"] if counts else []
+    # A level that no record has is often a misspelled one.
     if isinstance(rows, np.ndarray) and encoding.schema is not None:
         is_used = np.any(rows != 0.0, axis=0)
         for name, positions in encoding._indicator_positions().items():
-            levels = encoding.schema.categorical[name]
-            pairs = zip(levels, positions, strict=True)
-            unused = [level for level, j in pairs if not is_used[j]]
+            unused = [level for level, j in positions.items() if not is_used[j]]
             if unused:
                 words = column_names.list_names(map(level_text, unused))
                 lines.append(
@@ -497,7 +486,9 @@ def _diagnostics(
 def _reject(source: str, kind: str, error: Exception) -> NoReturn:
     """Raise the error of pandas or Arrow about a file, in our form."""
     reason = " ".join(str(error).split()).rstrip(".")
-    remedy = OTHER_ENCODING if isinstance(error, UnicodeError) else ""
+    remedy = ""
+    if isinstance(error, UnicodeError):
+        remedy = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
     check.fail("path", f"a {kind} table", f"{source}: {reason}", remedy)
 
 
@@ -551,9 +542,27 @@ def from_frame(
     >>> data.encoding.raw_response(data.response, is_label=False).tolist()
     [1.0, 3.0]
     """
-    schema, table = schema_of(bounds), entries.columns_of(frame)
-    target = response_name(target)
-    positive_label = check_positive_label(schema or Schema(), target, positive_label)
+    schema, target = schema_of(bounds), response_name(target)
+    rules = RowOptions(
+        check_positive_label(schema or Schema(), target, positive_label),
+        clip=clip,
+        symmetric=symmetric,
+        row_norm=row_norm,
+        row_bound=row_bound,
+        scale=scale,
+    )
+    return _encode_frame(frame, target, schema, rules, columns)
+
+
+def _encode_frame(
+    frame: object,
+    target: str | None,
+    schema: Schema | None,
+    rules: RowOptions,
+    columns: Sequence[str] | None,
+) -> Dataset:
+    """Encode a data frame by checked rules."""
+    table = entries.columns_of(frame)
     if columns is not None:
         check.members(str, columns=columns)
     if target is None or target not in table:
@@ -567,14 +576,9 @@ def from_frame(
         schema=schema,
         columns=tuple(used if columns is None else columns),
         target=target,
-        positive_label=positive_label,
-        clip=clip,
-        symmetric=symmetric,
-        row_norm=row_norm,
-        row_bound=row_bound,
-        scale=scale,
+        **rules._asdict(),
     )
-    rows, num_clipped = encoding._encode_rows(table, clip=clip)
+    rows, num_clipped = encoding._encode_rows(table, clip=rules.clip)
     y = encoding._encode_response(table[target], num_clipped)
     return _dataset(encoding, rows, y, num_clipped)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dpsample.core.columns import list_names
-from dpsample.tables.schema import Schema
+from dpsample.tables.schema import Schema, level_text, reference_position
 
 # Rule for missing entries of columns for which the schema declares none.
 MISSING = "a missing value is an error"
@@ -67,6 +67,10 @@ class ColumnFacts(Protocol):
     def scale(self) -> float:
         """Factor of all features."""
 
+    @property
+    def contrasts(self) -> Sequence[str]:
+        """Categorical columns whose reference level has no indicator."""
+
 
 def describe_encoding(encoding: ColumnFacts) -> tuple[str, ...]:
     """Return the rules for the features of a table and for its response."""
@@ -91,6 +95,8 @@ def describe_encoding(encoding: ColumnFacts) -> tuple[str, ...]:
         names = [name for name in encoding.columns if schema.kind(name) == kind]
         if names:
             lines.append(f"{kind} {list_names(names)}: {text}")
+    if encoding.contrasts:
+        lines.append(describe_contrasts(schema, encoding.contrasts))
     if schema.ignore:
         lines.append(f"ignored: {list_names(schema.ignore)}")
     # Each of m columns adds at most 1 to the q-th power of the norm of a row.
@@ -103,6 +109,15 @@ def describe_encoding(encoding: ColumnFacts) -> tuple[str, ...]:
         *describe_scale(encoding.scale),
         describe_response(encoding),
     )
+
+
+def describe_contrasts(schema: Schema, columns: Sequence[str]) -> str:
+    """Return the rule for levels without an indicator."""
+    references = []
+    for name in columns:
+        level = schema.categorical[name][reference_position(schema, name)]
+        references.append(f"{name}={level_text(level)}")
+    return f"reference levels without an indicator: {list_names(references)}"
 
 
 def describe_missing(schema: Schema) -> tuple[str, ...]:

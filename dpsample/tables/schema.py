@@ -23,13 +23,17 @@ A bounds file is TOML or JSON::
     age = 40
     color = "blue"
 
+    [reference]
+    color = "red"
+
     [file]
     separator = ";"
     decimal = ","
 
 Levels are never taken from the records, because a rare level would reveal that a record
 has it. Columns in ``log`` are scaled after sign(x) log(1 + |x|). Dates are counted in
-days. ``columns`` are the names of the columns of a file without a header.
+days. ``columns`` are the names of the columns of a file without a header. Confidence
+intervals compare the levels of a column with its ``reference``.
 """
 
 from __future__ import annotations
@@ -89,6 +93,7 @@ def toml_key(name: str) -> str:
 
 def toml_text(text: str) -> str:
     """Return a text as a string of TOML."""
+    # JSON and TOML have the same escapes, but TOML does not allow the character DEL.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -172,6 +177,7 @@ def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...
     if any(isinstance(v, int) and abs(v) >= 2**53 for v in levels):
         remedy = "Quote every entry: doubles do not tell larger ones apart."
         check.fail(label, "of integers below 2**53", check.describe(value), remedy)
+    # Names of columns are compared as they are, and levels by their key.
     keys = [level_key(v) for v in levels] if kind != "strings" else levels
     for index, key in enumerate(keys):
         if key in keys[:index]:
@@ -243,6 +249,7 @@ class TextFormat:
         check.one_of(THOUSANDS, **{"file.thousands": self.thousands})
         if self.decimal == self.thousands:
             check.fail("file.thousands", "another mark than decimal", self.thousands)
+        # Some codecs of Python do not encode text, and fail with other errors.
         try:
             "x".encode(self.encoding)
             is_known = "\0" not in self.encoding
@@ -288,6 +295,10 @@ class Schema:
     missing_indicator : sequence of str
         Columns with one more feature, which is 1 if the entry is missing. All other
         features of the column are 0 then.
+    reference : mapping of str to level
+        Level of a categorical column with which confidence intervals compare its other
+        levels. The default is the first declared level. Like the levels it must be
+        public knowledge, never the most frequent level of the records.
     file : TextFormat or mapping
         Separator, marks and encoding of a text file.
 
@@ -312,6 +323,7 @@ class Schema:
     columns: tuple[str, ...] = ()
     missing: Mapping[str, float | str | int] = field(default_factory=dict)
     missing_indicator: tuple[str, ...] = ()
+    reference: Mapping[str, str | int] = field(default_factory=dict)
     file: TextFormat = field(default_factory=TextFormat)
 
     def __post_init__(self) -> None:
@@ -347,6 +359,11 @@ class Schema:
             k: self._constant(k, v) for k, v in _section(fields, "missing").items()
         }
         object.__setattr__(self, "missing", rules)
+        references = {
+            k: self._level(_label("reference", k), k, v)
+            for k, v in _section(fields, "reference").items()
+        }
+        object.__setattr__(self, "reference", references)
         for name in self.missing_indicator:
             if name in rules or self.kind(name) in (None, "ignore"):
                 condition = "declared, and without a constant in missing"
@@ -356,11 +373,7 @@ class Schema:
         """Return the constant of missing entries, if the column can have this value."""
         label, kind = _label("missing", name), self.kind(name)
         if kind == "categorical":
-            levels = self.categorical[name]
-            key = level_key(value)
-            if not any(key == level_key(v) and type(value) is type(v) for v in levels):
-                check.fail(label, "one of the column's levels", check.describe(value))
-            return value
+            return self._level(label, name, value)
         if kind in (None, "ignore"):
             check.fail(label, "about a declared column", "no declaration", REMEDY)
         if kind == "date":
@@ -374,6 +387,16 @@ class Schema:
         if not (is_number and lower <= value <= upper):
             check.fail(label, "a number in the column's range", check.describe(value))
         return float(value)
+
+    def _level(self, label: str, name: str, value: object) -> object:
+        """Return a level of a categorical column, or raise unless it is declared."""
+        levels, key = self.categorical.get(name), level_key(value)
+        if levels is None:
+            condition = "about a column that is declared as categorical"
+            check.fail(label, condition, check.describe(self.kind(name)), REMEDY)
+        if not any(key == level_key(v) and type(value) is type(v) for v in levels):
+            check.fail(label, "one of the column's levels", check.describe(value))
+        return value
 
     @property
     def declared(self) -> tuple[str, ...]:
@@ -439,3 +462,9 @@ class Schema:
             kind = file.suffix[1:].upper()
             check.fail("bounds", f"valid {kind}", f"{file.name}: {error}")
         return cls.from_dict(content)
+
+
+def reference_position(schema: Schema, name: str) -> int:
+    """Return the position of a categorical column's reference among its levels."""
+    keys = [level_key(level) for level in schema.categorical[name]]
+    return keys.index(level_key(schema.reference.get(name, keys[0])))

@@ -25,7 +25,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
 from dpsample.core.spec import lazy_property
 from dpsample.core.user_functions import recorded_errors
-from dpsample.domains import CONTAINS, PROJECT, Domain, WholeSpace
+from dpsample.domains import Domain, WholeSpace
 from dpsample.losses.loss import LOSS_RECORD
 from dpsample.problem import records
 from dpsample.problem.records import Data, Work
@@ -33,10 +33,7 @@ from dpsample.regularizers import PowerNorm, Regularizer, SquaredNorm
 from dpsample.targets.density_functions import DensityFunctions, read_functions
 from dpsample.targets.density_trial import EPSILON, DensityTrial
 from dpsample.targets.gibbs_target import (
-    ENERGY,
-    ENERGY_GRADIENT,
     GibbsTarget,
-    Target,
     TargetFunctions,
     add_penalty,
     penalty_at,
@@ -243,16 +240,9 @@ class Density(GibbsTarget):
             np.zeros((0, self.dim)), np.empty(0), None, np.empty(0)
         )
 
-    @lazy_property
-    def numbers(self) -> Target:
-        """Numbers that kernels read."""
-        return Target(
-            data=self._no_records,
-            body=self.body,
-            regularizer=self.regularizer_params,
-            k=self.k,
-            mu=self.mu,
-        )
+    def _kernel_records(self) -> Data:
+        """Return no records."""
+        return self._no_records
 
     @lazy_property
     def pieces(self) -> TargetFunctions:
@@ -262,17 +252,8 @@ class Density(GibbsTarget):
             slope = functions.difference_pointer(*self._difference_steps)
         else:
             slope = functions.gradient_pointer
-        return TargetFunctions(
-            functions.value_pointer,
-            slope,
-            pointer(no_record, LOSS_RECORD),
-            self.regularizer.value_pointer,
-            self.regularizer.gradient_pointer,
-            pointer(self.domain.contains_piece, CONTAINS),
-            pointer(self.domain.project_piece, PROJECT),
-            pointer(energy_at_point, ENERGY),
-            pointer(gradient_at_point, ENERGY_GRADIENT),
-        )
+        loss = functions.value_pointer, slope, pointer(no_record, LOSS_RECORD)
+        return self._functions(loss, energy_at_point, gradient_at_point)
 
     def _trial(self, point: Array | None = None) -> DensityTrial:
         return DensityTrial(self.functions, self.domain, self.dim, self.k, point)

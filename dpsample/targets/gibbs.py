@@ -14,9 +14,9 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel, pointer
+from dpsample.core.jit import kernel
 from dpsample.core.spec import lazy_property
-from dpsample.domains import CONTAINS, PROJECT, Domain
+from dpsample.domains import Domain
 from dpsample.losses import Loss
 from dpsample.problem import records
 from dpsample.problem.problem import Problem
@@ -24,10 +24,7 @@ from dpsample.problem.records import Data, Work
 from dpsample.problem.storage import Fold, MemoryStorage, RecordStorage, Result
 from dpsample.regularizers import Regularizer, SquaredNorm
 from dpsample.targets.gibbs_target import (
-    ENERGY,
-    ENERGY_GRADIENT,
     GibbsTarget,
-    Target,
     TargetFunctions,
     add_penalty,
     penalty_at,
@@ -187,37 +184,19 @@ class Gibbs(GibbsTarget):
             return NearResponses(storage, self.problem)
         return storage if self.data is storage.data else MemoryStorage(self.data)
 
-    @lazy_property
-    def numbers(self) -> Target:
-        """Numbers that kernels read."""
-        return Target(
-            data=records.add_tiles(self.data),
-            body=self.body,
-            regularizer=self.regularizer_params,
-            k=self.k,
-            mu=self.mu,
-        )
+    def _kernel_records(self) -> Data:
+        """Return the records, with a copy in tiles if they are few."""
+        return records.add_tiles(self.data)
 
     @lazy_property
     def pieces(self) -> TargetFunctions:
         """C functions that kernels call, compiled or loaded at first use."""
-        value, slope, record = self.problem.loss.pointers
-        domain, storage = self.domain, self.problem.storage
+        storage = self.problem.storage
         # Whether records are few enough for tiles is known before they are read.
         is_sparse = isinstance(storage, MemoryStorage) and not storage.data.dense.size
         num_features = 0 if is_sparse else storage.num_records * storage.dim
         energy, gradient = OF_TILES if records.has_tiles(num_features) else OF_ROWS
-        return TargetFunctions(
-            value,
-            slope,
-            record,
-            self.regularizer.value_pointer,
-            self.regularizer.gradient_pointer,
-            pointer(domain.contains_piece, CONTAINS),
-            pointer(domain.project_piece, PROJECT),
-            pointer(energy, ENERGY),
-            pointer(gradient, ENERGY_GRADIENT),
-        )
+        return self._functions(self.problem.loss.pointers, energy, gradient)
 
     def new_work(self) -> Work:
         """Return scratch memory for one chain."""

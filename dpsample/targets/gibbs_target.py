@@ -25,6 +25,7 @@ from dpsample.core import check, jit
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import (
+    Piece,
     PieceType,
     Pointer,
     entry,
@@ -37,6 +38,8 @@ from dpsample.core.spec import lazy_property
 from dpsample.domains import (
     BODY,
     CHORD,
+    CONTAINS,
+    PROJECT,
     Body,
     Domain,
 )
@@ -255,15 +258,39 @@ class GibbsTarget:
     dim: int
     feature_names: tuple[str, ...]
 
+    def _kernel_records(self) -> Data:
+        """Return the records as kernels read them."""
+        raise NotImplementedError
+
     @lazy_property
     def numbers(self) -> Target:
         """Numbers that kernels read."""
-        raise NotImplementedError
+        return Target(
+            data=self._kernel_records(),
+            body=self.body,
+            regularizer=self.regularizer_params,
+            k=self.k,
+            mu=self.mu,
+        )
 
     @lazy_property
     def pieces(self) -> TargetFunctions:
         """C functions that kernels call, compiled or loaded at first use."""
         raise NotImplementedError
+
+    def _functions(
+        self, loss: tuple[Pointer, Pointer, Pointer], energy: Piece, gradient: Piece
+    ) -> TargetFunctions:
+        """Add the functions of r and of the domain to those of the losses and of V."""
+        return TargetFunctions(
+            *loss,
+            self.regularizer.value_pointer,
+            self.regularizer.gradient_pointer,
+            pointer(self.domain.contains_piece, CONTAINS),
+            pointer(self.domain.project_piece, PROJECT),
+            pointer(energy, ENERGY),
+            pointer(gradient, ENERGY_GRADIENT),
+        )
 
     @property
     def num_records(self) -> int:

@@ -97,6 +97,11 @@ def regularizer_obstacle(regularizer: Regularizer, params: RegularizerParams) ->
             f"The {regularizer.name} regularizer is not quadratic: on a domain "
             "without an interior use p = 2."
         )
+    if len(params.weights) > 0:
+        return (
+            "The weights of the regularizer are not kept by a change of coordinates: "
+            "on a domain without an interior use none."
+        )
     return ""
 
 

@@ -11,9 +11,10 @@ For a draw it proves that the sensitivity follows from the listed facts, gdp fro
 sensitivity, and delta from gdp (Balle and Wang 2018, equation (6)), or delta from the
 range of one record's loss. It also proves that the error gamma of the sampler fits into
 the rest of delta. For an event it proves that delta at
-the stated epsilon is at most the stated one. For noise on a query and for noisy steps
-on all records it also proves that the listed noise has the event. `list_unchecked`
-names the statements that it does not prove.
+the stated epsilon is at most the stated one. For noise on a query, statistics, and
+noisy steps on all records it also proves that the listed noise has the event. The
+numbers of a statistic follow from its totals. `list_unchecked` names the statements
+that it does not prove.
 
 JSON may come from anywhere. Every field is therefore checked before it is used, and any
 other error also means that the certificate is not proved.
@@ -27,6 +28,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -41,8 +43,7 @@ Ball = Any  # an `arb` of python-flint
 Lines = list[tuple[str, str, str]]
 
 CERTIFICATES = Path(__file__).parents[1] / "privacy" / "certificates"
-# Bits of precision, doubled from the first to the second number.
-FIRST_BITS = 64
+# Largest number of bits of precision. It is doubled from 64 on until balls are apart.
 MAX_BITS = 1 << 14
 # Formats of certificates and answers. In former formats a mechanism is a text.
 DRAW = "dpsample certificate 3"
@@ -53,6 +54,7 @@ FORMER_FORMATS = {
 }
 RELEASE = "dpsample-release-3"
 FIT = "dpsample-fit-1"
+STATISTIC = "dpsample-statistic-1"
 # Losses with a bounded curvature and decimals, whose draws are exact on bodies.
 GLOBAL_LOSSES = frozenset(
     "linear logistic capped_logistic calibrated_logistic smoothed_hinge huber squared "
@@ -191,6 +193,9 @@ def prove(text: str) -> Lines:
             _require(set(content) == set(names.split()), "the answer has other fields")
             _check_binding(content)
             content = content["certificate"]
+        if content.get("format") == STATISTIC:
+            _check_statistic(content)
+            content = content["certificate"]
         stated = str(content.get("format"))
         kind = FORMER_FORMATS.get(stated, stated)
         _require(kind in (DRAW, EVENT), f"format {stated!r} is unknown")
@@ -214,10 +219,10 @@ def prove(text: str) -> Lines:
 def list_unchecked(text: str) -> list[str]:
     """Return the statements of a proved certificate that `prove` does not check."""
     content = _parse_json(text)
-    is_answer = "certificate" in content
+    is_answer = "certificate" in content and content.get("format") != STATISTIC
     left = ["where theta lies: domain and public grid"] if is_answer else []
     kind = content.get("certificate", content).get("kind", "draw")
-    if kind.startswith("noise/"):
+    if kind.startswith(("noise/", "stats/")):
         return left
     if kind == "declared":
         return ["that the mechanism has the event, which is its author's word"]
@@ -507,7 +512,7 @@ def _prove_at_most(
 
     ``sides`` computes both sides in the current precision.
     """
-    bits = FIRST_BITS
+    bits = 64
     while bits <= MAX_BITS:
         ctx.prec = bits
         left, right = sides()
@@ -660,7 +665,7 @@ def _loss_value(loss: Json, u: Ball, y: Ball) -> Ball:
         case "calibrated_logistic":
             return (-_positive(z)).exp() / 2 + _positive(-z) / 2
         case "smoothed_hinge":
-            # A Huber function of the gap.
+            # The smoothed hinge is a Huber function of the gap 1 - z, where positive.
             width = arb(loss["width"])
             return _huber(_positive(1 - z), width) / width
         case "absolute":
@@ -1396,6 +1401,148 @@ class _QueryNoise(NamedTuple):
         return (arb(r) - 1).sqrt() * arb(s) * ratio / arb(sigma)
 
 
+class _Statistic(NamedTuple):
+    """A statistic of a column: whole numbers with noise, or a grid point by ranks."""
+
+    kind: str
+    parameters: Json
+    inputs: Json
+    ends: tuple[Fraction, Fraction]  # of the column, in steps of the grid
+
+    @classmethod
+    def of(cls, kind: str, parameters: Json, inputs: Json) -> "_Statistic":
+        """Read the parameters of a mechanism, and check the grid."""
+        _require(_is_count(inputs.get("num_records")), "num_records is not a count")
+        for name in {"num_cells", "num_groups"} & set(parameters):
+            _require(_is_count(parameters[name]), f"{name} is not a count")
+        if "lower" not in parameters:
+            return cls(kind, parameters, inputs, (Fraction(0), Fraction(0)))
+        lower, upper = parameters["lower"], parameters["upper"]
+        are_floats = isinstance(lower, float) and isinstance(upper, float)
+        _require(
+            are_floats and 1e-280 <= upper - lower,
+            "the upper bound is not above the lower one",
+        )
+        size = max(abs(lower), abs(upper))
+        _require(size <= 1e280, "the bounds are too large")
+        bits = max(math.frexp(upper - lower)[1] - 41, math.frexp(size)[1] - 54)
+        _require(inputs.get("grid") == math.ldexp(1.0, bits), "the grid is another one")
+        step = Fraction(2) ** bits
+        ends = Fraction(lower) / step, Fraction(upper) / step
+        return cls(kind, parameters, inputs, ends)
+
+    @property
+    def whole_ends(self) -> tuple[int, int, int]:
+        """Steps of the lower bound, the middle and the upper bound."""
+        lower, upper = map(round, self.ends)
+        return lower, (lower + upper) // 2, upper
+
+    def sensitivities(self, relation: str) -> dict[str, int]:
+        """Return the sensitivity of each block of totals."""
+        lower, middle, upper = self.whole_ends
+        moved = SHIFTS[relation]
+        reach = max(upper - middle, middle - lower)
+        width = upper - lower
+        match self.kind:
+            case "stats/count":
+                return {"": 1}
+            case "stats/histogram":
+                return {"": moved}
+            case "stats/sum":
+                return {"": width if moved == 2 else max(abs(lower), abs(upper))}
+            case "stats/mean":
+                return {"": width if moved == 2 else reach}
+            case "stats/group_means":
+                return {"sum_": moved * reach, "count_": moved}
+        _fail("the statistic is unknown")
+
+    def prove(self, relation: str, event: Json) -> tuple[str, str, str]:
+        """Prove that the noise, or the rate of ranks, has the event."""
+        inputs = self.inputs
+        names = {"num_records"} | ({"grid"} & set(inputs))
+        if self.kind == "stats/quantile":
+            _require(set(inputs) == {*names, "rate"}, "the inputs are not the rate")
+            rate = _float(inputs["rate"], "rate")
+            is_float = isinstance(self.parameters["level"], float)
+            _require(is_float, "the level is not a float")
+            level = Fraction(self.parameters["level"])
+            _require(0 < level < 1, "the level is not inside of (0, 1)")
+            change = Fraction(1) if relation == "replace_one" else max(level, 1 - level)
+            length, limit = 2 * change * Fraction(rate), Fraction(event["range"])
+            _require(length <= limit, "the range of the ranks exceeds the event's")
+            sides = f"{float(length):.6g}", f"{float(limit):.6g}"
+            return "range of the ranks<=event", *sides
+        loss = Fraction(0)
+        for block, sensitivity in self.sensitivities(relation).items():
+            names |= {f"{block}sensitivity", f"{block}scale"}
+            stated = inputs.get(f"{block}sensitivity")
+            is_same = type(stated) is int and stated == sensitivity
+            _require(is_same, f"the {block}sensitivity is not {sensitivity}")
+            scale = _float(inputs.get(f"{block}scale"), f"{block}scale")
+            loss += sensitivity / Fraction(scale)
+        _require(set(inputs) == names, f"the inputs are not {sorted(names)}")
+        epsilon = Fraction(event["epsilon"])
+        _require(loss <= epsilon, "the epsilon of the noise exceeds the event's")
+        return (
+            "event of the noise<=event",
+            f"{float(loss):.6g}",
+            f"{float(epsilon):.6g}",
+        )
+
+    def values(self, totals: list[int]) -> list[float] | list[int]:
+        """Return the numbers that follow from the totals."""
+        lower, middle, upper = self.whole_ends
+        if self.kind in ("stats/count", "stats/histogram"):
+            _require(len(totals) == self.parameters.get("num_cells", 1), "totals")
+            return totals
+        if self.kind == "stats/group_means":
+            m = self.parameters["num_groups"]
+            _require(len(totals) == 2 * m, "the totals are not sums and counts")
+            steps = [
+                Fraction(a, b) if b > 0 else Fraction(0)
+                for a, b in zip(totals[:m], totals[m:], strict=True)
+            ]
+            steps = [
+                min(max(middle + x, Fraction(lower)), Fraction(upper)) for x in steps
+            ]
+        else:
+            _require(len(totals) == 1, "there is not one total")
+            steps = [Fraction(totals[0])]
+        if self.kind == "stats/mean":
+            steps = [middle + x / self.inputs["num_records"] for x in steps]
+        if self.kind == "stats/quantile":
+            is_inside = self.ends[0] <= steps[0] <= self.ends[1]
+            _require(is_inside, "the total is not a grid point within the bounds")
+        return [float(x * Fraction(self.inputs["grid"])) for x in steps]
+
+
+def _check_statistic(answer: Json) -> None:
+    """Check the totals of a statistic, its values and the digest that binds them."""
+    fields = set("format value names totals certificate digest".split())
+    _require(set(answer) == fields, "the statistic has other fields")
+    names, totals = answer["names"], answer["totals"]
+    _require(all(type(x) is int for x in totals), "totals are not integers")
+    are_names = all(isinstance(x, str) for x in names) and len(set(names)) == len(names)
+    _require(are_names, "names are not different words")
+    certificate = answer["certificate"]
+    bound = {
+        "certificate": certificate["digest"],
+        "names": names,
+        "totals": totals,
+    }
+    _require(answer["digest"] == _sha256(bound), "totals and certificate do not fit")
+    spec = _read_spec(certificate, "mechanism")
+    _require(isinstance(spec, _Spec), "the mechanism is not a statistic's")
+    parameters = spec.parameters if isinstance(spec, _Spec) else {}
+    inputs = _inputs(certificate["inputs"])
+    values = _Statistic.of(certificate["kind"], parameters, inputs).values(totals)
+    expected: Any = dict(zip(names, values, strict=True)) if names else values[0]
+    # As text, because Python compares True, 1 and 1.0 as equal.
+    is_same = json.dumps(answer["value"]) == json.dumps(expected)
+    _require(is_same, "the value does not follow from the totals")
+    _require(bool(names) or len(values) == 1, "names are missing")
+
+
 def _prove_steps(c: Json, parameters: Json, inputs: Json) -> tuple[str, str, str]:
     """Prove that the noise of steps on all records has the event.
 
@@ -1475,7 +1622,8 @@ def _prove_event(c: Json) -> Lines:
         _require(c["calibration"] == "paper", "nothing is proved without an event")
         _require(c["epsilon_proved"] == "inf", "no epsilon is proved")
     is_noise = c["kind"].startswith("noise/")
-    has_none = c["kind"] == "declared" or is_noise
+    is_statistic = c["kind"].startswith("stats/")
+    has_none = c["kind"] == "declared" or is_noise or is_statistic
     is_given = has_none == (facts is None)
     _require(is_given, "only a fit has facts, and it must have them")
     after = []
@@ -1502,6 +1650,9 @@ def _prove_event(c: Json) -> Lines:
     if c["kind"] in STEPS:
         parameters = spec.parameters if isinstance(spec, _Spec) else {}
         lines.append(_prove_steps(c, parameters, inputs))
+    if is_statistic and isinstance(spec, _Spec):
+        statistic = _Statistic.of(c["kind"], spec.parameters, inputs)
+        lines.append(statistic.prove(c["budget"]["relation"], event))
     if is_noise:
         stated = event["gdp" if name == "gaussian" else "epsilon"]
         noise = _QueryNoise(c["kind"], inputs)

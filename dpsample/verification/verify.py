@@ -18,6 +18,7 @@ from dpsample.core import check
 from dpsample.core.renamed import text_with_present_names, with_present_names
 from dpsample.inference import sandwich
 from dpsample.inference.tuning_plan import TuningPlan, name_candidates
+from dpsample.noise.totals import MECHANISMS
 from dpsample.optimizers.certification import certify
 from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from dpsample.privacy.certificates.certificate import Certificate
@@ -35,10 +36,6 @@ from dpsample.samplers.whole_body import global_draws
 from dpsample.targets.reduced import facts_obstacle
 from dpsample.verification import recomputation
 
-# Relative tolerance of bounds of the risk. A polytope's width, on which they depend, is
-# the mean of thousands of linear programs. Other inputs have the tolerance of the
-# event, which follows from most of them.
-RISK_TOLERANCE = 1e-6
 RISKS = ("risk_bound", "printed_risk_bound", "risk_forecast")
 # These inputs must be equal to the last bit. They are powers of two, or follow from
 # stated numbers by products and roots.
@@ -204,12 +201,14 @@ def _rebuild(c: EventCertificate) -> EventCertificate:
     """Return the certificate of the mechanism that is built from the stated inputs."""
     if _base_kind(c) in NOISE_MAKERS:
         return _build_noise(c).certificate
+    if c.kind.startswith("stats/"):
+        return _certify_statistic(c)
     if c.facts is None:
         check.fail("certificate.facts", f"those of {c.kind!r}", "None")
     if c.kind.startswith(TUNED):
         return _certify_tuning(c, c.facts)
     clipped = "RECORDS.CLIPPED" in c.assumptions
-    mechanism = _build(_described(c), field="mechanism")
+    mechanism = _build(_mechanism_spec(c), field="mechanism")
     if c.kind.startswith(INTERVALS):
         plan = sandwich.plan_intervals(mechanism, c.facts, c.budget, clip_rows=clipped)
         return plan.certificate
@@ -224,7 +223,7 @@ def _certify_tuning(c: EventCertificate, facts: PublicFacts) -> EventCertificate
 
     Its input base_gdp is the gdp of one trial, which fits and scores one candidate.
     """
-    spec = _described(c)
+    spec = _mechanism_spec(c)
     inputs: dict[str, Any] = dict(c.inputs)
     input_types = {"stop": str, "scored_records": int} | dict.fromkeys(
         ("mean_tries", "cap", "score_share", "base_gdp"), float
@@ -250,6 +249,22 @@ def _certify_tuning(c: EventCertificate, facts: PublicFacts) -> EventCertificate
     plan.check()
     gdp = inputs["base_gdp"]
     return plan.certificate(gdp, plan.recipes(gdp))
+
+
+def _certify_statistic(c: EventCertificate) -> EventCertificate:
+    """Return the certificate of a statistic, whose inputs must be equal to these."""
+    mechanism = _build(_mechanism_spec(c), field="mechanism")
+    inputs: dict[str, Any] = dict(c.inputs)
+    num_records: dict[str, Any] = {"inputs.num_records": inputs.get("num_records")}
+    check.integer(1, **num_records)
+    made: EventCertificate = mechanism.certificate(inputs["num_records"], c.budget)
+    # Sensitivity and scale are powers of two, whole numbers and one quotient, which all
+    # machines compute alike. So there is no tolerance.
+    if c.inputs != made.inputs:
+        recomputation.fail_disagreement("inputs", made.inputs, c.inputs)
+    if c.event != made.event:
+        recomputation.fail_disagreement("event", made.event, c.event)
+    return made
 
 
 def _base_kind(c: EventCertificate) -> str:
@@ -296,7 +311,7 @@ def _check_noise_scale(c: EventCertificate) -> Check:
     )
 
 
-def _described(c: EventCertificate) -> MechanismSpec:
+def _mechanism_spec(c: EventCertificate) -> MechanismSpec:
     """Return the spec of the mechanism, which must have one."""
     if not isinstance(c.mechanism, MechanismSpec):
         check.fail("certificate.mechanism", "with its parameters", c.mechanism)
@@ -311,9 +326,8 @@ def _mechanism_types() -> dict[str, type]:
         for module in (samplers, optimizers, losses)
         for name in module.__all__
     }
-    types = public | {
-        kind.__name__: kind for kind in (constant_time.ConstantTime, sandwich.Sandwich)
-    }
+    others = (constant_time.ConstantTime, sandwich.Sandwich, *MECHANISMS)
+    types = public | {kind.__name__: kind for kind in others}
     return {name: types[name] for name in registry().types if name in types}
 
 
@@ -359,7 +373,10 @@ def _compare_event(stated: EventCertificate, rebuilt: EventCertificate) -> list[
         is_risk_gap = name == "gap" and "tilt_stddev" in names
         input_tolerance = tolerance
         if is_risk_gap or name in RISKS:
-            input_tolerance = RISK_TOLERANCE
+            # A polytope's width, on which bounds of the risk depend, is the mean of
+            # thousands of linear programs. Other inputs have the tolerance of the
+            # event, which follows from most of them.
+            input_tolerance = 1e-6
         checks.append(
             _check_alike(f"inputs.{name}", value, rebuilt_inputs[name], input_tolerance)
         )

@@ -86,7 +86,7 @@ def test_the_number_of_gradients_is_said_to_depend_on_what_records_hold():
         counts.add(dps.minimize(made, method, BUDGET, seed=1).num_gradients)
     assert len(counts) == 2
     told = " ".join(dps.Fit.__doc__.split())
-    assert "depend on what the records hold" in told
+    assert "depends on the records" in told
     assert "records' number only" not in told
 
 

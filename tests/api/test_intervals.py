@@ -17,6 +17,8 @@ from dpsample.inference import sandwich as module
 from dpsample.inference.sandwich import Sandwich, Spread, plan_intervals, tail_spread
 from dpsample.noise.elementary import denoise
 from dpsample.privacy import EventCertificate, Ledger
+from dpsample.problem.problem import with_columns
+from dpsample.tables.encoding import positions_without_references
 from studies.intervals_coverage import classical
 from tests.support.statistics import assert_frequency, assert_mean, rejected
 from tests.support.tiers import one_in
@@ -449,8 +451,8 @@ def test_what_an_eigenvalue_below_zero_gives_covers_everything():
 def test_an_edited_certificate_does_not_verify():
     text = quietly(problem(), BUDGET, seed=1).certificate.to_json()
     for old, new in (
-        ("share=0.3", "share=0.2"),
-        ("robust=False", "robust=True"),
+        ('"share": 0.3', '"share": 0.2'),
+        ('"robust": false', '"robust": true'),
         ('"curvature_stddev",\n   0.00', '"curvature_stddev",\n   0.000'),
         ('"BITS",', ""),
         ("objective/", "objective"),
@@ -529,3 +531,94 @@ def test_the_picture_says_what_is_not_private():
 def test_what_is_not_covered_is_refused_in_words(changes, options, message):
     with pytest.raises(ValueError, match=message):
         dps.intervals(problem(n=100, **changes), BUDGET, **options)
+
+
+# Levels that cannot be told apart -------------------------------------------------
+
+
+def table(n=3000, *, wards=("n", "s", "w")):
+    """A number and two columns of levels, and labels that depend on them."""
+    from pandas import DataFrame
+
+    rng = np.random.default_rng(5)
+    frame = DataFrame(
+        {
+            "age": rng.uniform(0, 100, n),
+            "ward": rng.choice(list(wards), n),
+            "sex": rng.choice(["f", "m"], n),
+        }
+    )
+    high = frame["age"] + 40.0 * (frame["ward"] == "s") + rng.normal(0, 30, n) > 60
+    frame["ill"] = np.where(high, "yes", "no")
+    return frame
+
+
+BOUNDS = dps.tables.Schema(
+    numeric={"age": (0, 100)},
+    categorical={"ward": ("n", "s", "w"), "sex": ("f", "m"), "ill": ("no", "yes")},
+    reference={"sex": "m"},
+)
+
+
+def of_table(frame, *, intercept=True, domain=None, sparse_rows=False):
+    data = dps.tables.from_frame(frame, target="ill", bounds=BOUNDS, clip=True)
+    if sparse_rows:
+        data = replace(data, features=sparse.csr_array(data.features))
+    domain = domain or dps.domains.Ball(30.0)
+    loss = dps.losses.Logistic()
+    return dps.Problem.from_table(data, loss=loss, domain=domain, intercept=intercept)
+
+
+@pytest.mark.parametrize("sparse_rows", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_coefficients_of_levels_are_contrasts_to_a_reference(intercept, sparse_rows):
+    """Q4: with all levels their sums are equal, and no interval would be finite."""
+    made = of_table(table(), intercept=intercept, sparse_rows=sparse_rows)
+    bars = quietly(made, dps.Budget(epsilon=30.0, delta=1e-6), seed=1)
+    wards = ("ward=s vs n", "ward=w vs n")
+    if not intercept:  # one column may keep all its levels
+        wards = ("ward=n", "ward=s", "ward=w")
+    rest = ("intercept",) if intercept else ()
+    assert bars.feature_names == ("age", *wards, "sex=f vs m", *rest)
+    assert np.isfinite(bars.se).all() and bars.se.max() < 1.0
+    assert bars.theta.shape == (len(bars.feature_names),)
+    assert dps.verify(replace(bars.certificate, seeded=False, digest="")).checks
+    # A problem that has contrasts is taken as it is.
+    columns = ("ward", "sex") if intercept else ("sex",)
+    encoding = replace(made.encoding, contrasts=columns)
+    positions = positions_without_references(made.encoding, columns)
+    again = quietly(
+        with_columns(made, positions, encoding),
+        dps.Budget(epsilon=30.0, delta=1e-6),
+        seed=1,
+    )
+    np.testing.assert_array_equal(bars.theta, again.theta)
+
+
+def test_all_levels_would_have_no_finite_intervals():
+    """The planted bug: rows without their encoding, so that nobody knows of levels."""
+    made = of_table(table())
+    blind = dps.Problem(
+        made.data.dense[:, :-1],
+        made.data.response,
+        loss=made.loss,
+        domain=made.domain,
+        row_bound=1.0,
+        intercept=True,
+    )
+    wide = [
+        quietly(blind, dps.Budget(epsilon=3.0, delta=1e-6), seed=seed).se.max()
+        for seed in range(8)
+    ]
+    assert np.isinf(wide).any() or max(wide) > 100.0
+
+
+def test_what_cannot_be_finite_is_refused_before_anything_is_spent():
+    ledger = Ledger()
+    few = of_table(table(4))
+    with pytest.raises(ValueError, match="num_records must be at least the number of"):
+        dps.intervals(few, BUDGET, ledger=ledger)
+    boxed = of_table(table(), domain=dps.domains.Box(-9.0, np.full(7, 9.0)))
+    with pytest.raises(ValueError, match=r"domain must be of any dimen.*contrasts="):
+        dps.intervals(boxed, BUDGET, ledger=ledger)
+    assert not ledger.entries

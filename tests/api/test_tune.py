@@ -69,7 +69,7 @@ def test_an_edited_certificate_does_not_verify():
     for old, new in (
         ('"mean_tries": 10.0', '"mean_tries": 2.0'),
         ('"logarithmic"', '"geometric"'),
-        ("step_size=1.0", "step_size=2.0"),
+        ('"step_size": 1.0', '"step_size": 2.0'),
         ('"BITS",', ""),
     ):
         assert old in text

@@ -10,7 +10,7 @@ from dpsample.audits.exponential import differing_records
 from dpsample.numerics.norms import schatten
 
 LOSSES = [losses.Linear(), losses.Logistic(), losses.Hinge(), losses.Absolute()]
-REPLACED = [neighbors.opposite, neighbors.duplicated, neighbors.at_kink]
+REPLACED = [neighbors.opposite, neighbors.copies, neighbors.at_kink]
 
 
 def facts_of(loss=losses.Linear(), **changes):  # noqa: B008 - frozen
@@ -54,7 +54,7 @@ def test_responses_keep_a_declared_bound(make, bound):
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda v: v.name)
 def test_a_zeroed_record_has_a_constant_loss(loss):
-    first, second = differing_records(*neighbors.zeroed(facts_of(loss)), "zero_out")
+    first, second = differing_records(*neighbors.zero_out(facts_of(loss)), "zero_out")
     points = np.random.default_rng(1).standard_normal((5, 4))
     assert not first.is_constant(loss) and second.is_constant(loss)
     assert np.ptp(second.loss(loss, points)) == 0.0 < np.ptp(first.loss(loss, points))
@@ -153,8 +153,8 @@ def test_a_replaced_record_is_no_zeroed_one():
 def test_an_intercept_keeps_a_row_of_zeros_from_being_neutral():
     facts = facts_of(losses.Hinge(), intercept=True)
     with pytest.raises(ValueError, match="facts must be without an intercept"):
-        neighbors.zeroed(facts)
-    pair = neighbors.zeroed(facts_of(intercept=True))
+        neighbors.zero_out(facts)
+    pair = neighbors.zero_out(facts_of(intercept=True))
     assert differing_records(*pair, "zero_out")[1].is_constant(losses.Linear())
 
 

@@ -53,7 +53,7 @@ def test_gaussian_pairs_have_the_gaussian_curve(dim, accuracy):
 
 def test_both_directions_agree_with_a_plain_grid():
     facts = facts_of(losses.Hinge(), domains.Ball(1.0), 1)
-    pair = neighbors.duplicated(facts)
+    pair = neighbors.copies(facts)
     mech, curve = mechanism_and_curve(facts, pair)
     x, weights = grid(-1.0, 1.0, size=1001)
     logs = [-np.array([mech.target(d).energy([t]) for t in x]) for d in pair]
@@ -81,16 +81,16 @@ def test_a_disk_agrees_with_the_law_of_its_first_coordinate():
     "make",
     [
         neighbors.opposite,
-        neighbors.duplicated,
+        neighbors.copies,
         neighbors.at_kink,
-        neighbors.zeroed,
+        neighbors.zero_out,
     ],
 )
 @pytest.mark.parametrize(
     "loss", [losses.Linear(), losses.Hinge(), losses.Absolute()], ids=lambda v: v.name
 )
 def test_mechanisms_stay_below_the_curve_of_theorem_2(loss, make, dim):
-    relation = "zero_out" if make is neighbors.zeroed else "replace_one"
+    relation = "zero_out" if make is neighbors.zero_out else "replace_one"
     facts = facts_of(loss, domains.Box(-1.0, 2.0) if dim == 1 else BALL, dim)
     mech, curve = mechanism_and_curve(facts, make(facts), relation)
     assert np.all(curve.delta <= bound_of(mech) + 2.0 * curve.error)
@@ -116,7 +116,7 @@ def test_mechanisms_stay_below_the_curve_of_theorem_2(loss, make, dim):
 )
 def test_other_norms_and_domains_stay_below_the_curve_too(domain, dim, p, row_norm):
     facts = facts_of(losses.Linear(), domain, dim, row_norm=row_norm)
-    for make in (neighbors.opposite, neighbors.duplicated):
+    for make in (neighbors.opposite, neighbors.copies):
         mech, curve = mechanism_and_curve(facts, make(facts), p=p)
         assert np.all(curve.delta <= bound_of(mech) + 2.0 * curve.error)
 

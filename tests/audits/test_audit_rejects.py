@@ -70,7 +70,7 @@ def test_a_mechanism_for_zeroed_records_is_refuted_under_replacement():
     mech = dps.calibrate(LINEAR, zeroed, risk="empirical")
     report = dps.audit(mech, *neighbors.worst_case(LINEAR), BUDGET, **quiet())
     assert report.is_refuted and report.gdp_claimed is None
-    same = dps.audit(mech, *neighbors.zeroed(LINEAR), zeroed, **quiet())
+    same = dps.audit(mech, *neighbors.zero_out(LINEAR), zeroed, **quiet())
     assert not same.is_refuted and same.gdp_claimed == mech.gdp
 
 

@@ -28,6 +28,7 @@ TARGET = {"target": O.target}
 DRAWS = {"draws": O.draws}
 WALK = {"target": O.target, "sampler": O.walk}
 BUDGET = {"budget": O.BUDGET}
+COLUMN = {"values": [0.5, 0.25], "bounds": (0.0, 1.0)}
 EPSILON_DELTA = {"epsilon": 1.0, "delta": 1e-6}
 EVENT = {"event": O.EVENT, "relation": "replace_one"}
 SHUFFLE = {"local_epsilon": 1.0, "num_records": 1000}
@@ -100,6 +101,17 @@ ARGUMENTS = {
         "seed": 1,
     },
     "verify": {"certificate": lambda: O.answer().certificate},
+    "stats.count": {"mask": [True, False], **BUDGET, "seed": 1},
+    "stats.histogram": {"values": [1, 2], **BUDGET, "levels": [1, 2], "seed": 1},
+    **{f"stats.{name}": {**COLUMN, **BUDGET, "seed": 1} for name in ("sum", "mean")},
+    "stats.quantile": {**COLUMN, "level": 0.5, **BUDGET, "seed": 1},
+    "stats.group_means": {
+        **COLUMN,
+        "groups": ["a", "b"],
+        **BUDGET,
+        "levels": ["a", "b"],
+        "seed": 1,
+    },
     "audits.exact_curve": {
         **TARGET,
         "neighbor_target": lambda: dps.Gibbs(
@@ -109,7 +121,7 @@ ARGUMENTS = {
     },
     **{
         f"audits.neighbors.{name}": {"facts": O.facts}
-        for name in ("at_kink", "duplicated", "opposite", "worst_case", "zeroed")
+        for name in ("at_kink", "copies", "opposite", "worst_case", "zero_out")
     },
     "audits.neighbors.shifts": {"dim": 2, "sensitivity": 1.0},
     "papers.clipping_instance.clipped_descent": {},

@@ -120,6 +120,20 @@ def _are_levels(value):
     return bool(value) and not words().forbids(value)
 
 
+def _is_column(value):
+    """Whether it has one axis; what is in it is checked elsewhere."""
+    has_axis = getattr(value, "ndim", 1) == 1 and hasattr(value, "__len__")
+    return has_axis and not isinstance(value, str | bytes | dict | set) and len(value)
+
+
+A_COLUMN = Kind(lambda v: not _is_column(v))
+SOME_LEVELS = Kind(lambda v: not (isinstance(v, list | tuple) and v))
+PAIR = Kind(lambda v: not (isinstance(v, list | tuple) and _is_range(v)))
+MASK = Kind(
+    lambda v: not (_is_column(v) and all(isinstance(x, bool | np.bool_) for x in v))
+)
+
+
 RANGES = Kind(lambda v: not (isinstance(v, dict) and all(map(_is_range, v.values()))))
 LEVELS = Kind(lambda v: not (isinstance(v, dict) and all(map(_are_levels, v.values()))))
 
@@ -171,7 +185,7 @@ BY_DOOR = {
     "noise.AdditiveMechanism.release.value": Kind(lambda v: not _is_query(v)),
     **{
         f"audits.neighbors.{name}.direction": choice("axis", "corner", "difference")
-        for name in ("at_kink", "duplicated", "opposite", "zeroed")
+        for name in ("at_kink", "copies", "opposite", "zero_out")
     },
     **{
         f"papers.clipping_instance.{name}.neighbor": FLAG
@@ -216,6 +230,8 @@ BY_DOOR = {
     "Problem.from_table.data": instance(tables.Dataset),
     "replicate.data": optional(CALLABLE),
     "tables.Schema.missing": DICT,
+    "tables.Schema.reference": DICT,
+    "tables.Encoding.contrasts": words("a column of levels"),
     "tables.Schema.file": instance(dict, tables.TextFormat),
     "tables.TextFormat.encoding": TEXT,
     "experiments.Study.replicates": ANY_COUNT,
@@ -263,7 +279,22 @@ BY_DOOR = {
     "regularizers.PowerNorm.weights": optional(
         array(None, holds=lambda entries: (entries >= 0.0).all())
     ),
+    "regularizers.SquaredNorm.weights": optional(
+        array(None, holds=lambda entries: (entries >= 1.0).all())
+    ),
     "regularizers.PowerNorm.p": number(lambda x: 1.0 <= x < np.inf),
+}
+BY_DOOR |= {
+    f"stats.{door}.{name}": kind
+    for door in ("count", "histogram", "sum", "mean", "quantile", "group_means")
+    for name, kind in {
+        "mask": MASK,
+        "values": A_COLUMN,
+        "groups": A_COLUMN,
+        "bounds": PAIR,
+        "levels": SOME_LEVELS,
+        "edges": Kind(lambda v: v is not None and not _is_column(v)),
+    }.items()
 }
 BY_DOOR |= {
     f"tables.{door}.{name}": kind

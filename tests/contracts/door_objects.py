@@ -233,5 +233,7 @@ def write_files(folder):
     """Files that examples read."""
     answer().save(folder / "answer.json")
     fit().save(folder / "fit.json")
+    mean = dps.stats.mean([0.5], (0.0, 1.0), BUDGET, seed=1)
+    mean.save(folder / "statistic.json")
     (folder / "table.csv").write_text("x,y\n1,0.5\n2,0.1\n")
     (folder / "bounds.toml").write_text("[numeric]\nage = [0, 100]\n")

@@ -39,6 +39,7 @@ RESULTS = {
     "NoisyAnswer",
     "RecordGradient",
     "Release",
+    "Statistic",
     "TotalVariationCurve",
     "UnbiasedMoments",
     "VerificationReport",

@@ -79,6 +79,7 @@ def problem(
 AFFINE = (
     Case(opt.NoisyGD(num_steps=5)),
     Case(opt.NoisyGD(num_steps=5, output="tail", tail_share=0.4)),
+    Case(opt.NoisyGD(num_steps=5, output="decaying", step_size=0.3)),
     Case(opt.NoisyGD(num_steps=5, output="last", ridge=0.3)),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=9)),
     Case(opt.ProxGD(num_steps=4)),
@@ -125,6 +126,7 @@ DEFAULTS = (
     Case(opt.NoisyGD()),
     Case(opt.NoisyGD(output="tail")),
     Case(opt.NoisyGD(output="scaled")),
+    Case(opt.NoisyGD(output="decaying")),
     Case(opt.NoisyGD(output="last")),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=9)),
     Case(opt.ProxGD()),

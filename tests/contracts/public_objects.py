@@ -151,6 +151,10 @@ def ledger():
     return book
 
 
+def statistic():
+    return dps.stats.histogram(["a"], BUDGET, levels=["a", "b"], seed=1)
+
+
 def ledger_file():
     return P.LedgerFile(Path(tempfile.mkdtemp(), "spent.json"))
 
@@ -160,9 +164,10 @@ EXAMPLES = {
     "PublicFacts": lambda: problem().facts,
     "Gibbs": target,
     "Density": density,
-    "Bridge": lambda: Bridge(density(), variables_of),
+    "Bridge": lambda: Bridge(density=density(), variables_fn=variables_of),
     "Release": release,
     "Fit": fit,
+    "Statistic": statistic,
     "Intervals": bars,
     "Minimum": minimum,
     "Budget": lambda: BUDGET,

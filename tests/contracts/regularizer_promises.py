@@ -152,7 +152,17 @@ def travels(regularizer, dim, kept):
         assert again.value(x) == regularizer.value(x)
 
 
+def is_plain_norm(regularizer, dim, kept):
+    """Only then the value is that of an l_q norm without weights."""
+    center = kept[0].default_center(dim)
+    params, x = regularizer.params(dim, center), center + np.linspace(0.1, 0.7, dim)
+    plain = 0.5 * params.scale * norms.norm(x - params.center, params.exponent) ** 2
+    is_equal = math.isclose(regularizer.value(x, center), plain, rel_tol=1e-12)
+    assert regularizer.is_plain_norm <= is_equal
+
+
 PROMISES = {
+    "is_plain_norm": is_plain_norm,
     "value": value,
     "gradient": value,
     "p": strong_convexity,

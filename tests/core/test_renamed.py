@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import dpsample as dps
+from dpsample.audits import neighbors
 from dpsample.core import check
 from dpsample.core.renamed import text_with_former_names, text_with_present_names
 from dpsample.losses import CappedLogistic
@@ -151,3 +152,14 @@ def test_the_former_key_of_counts_warns_and_has_the_same_number():
     assert pickle.loads(pickle.dumps(counts)).get("nothing", 3) == 3
     with pytest.raises(KeyError, match="nothing"):
         counts["nothing"]
+
+
+@pytest.mark.parametrize(
+    ("former", "present"), [("duplicated", "copies"), ("zeroed", "zero_out")]
+)
+def test_a_former_function_of_a_module_warns(former, present):
+    with pytest.warns(DeprecationWarning, match=f"{former} is now .*{present}") as seen:
+        assert getattr(neighbors, former) is getattr(neighbors, present)
+    assert files_of(seen) == [__file__]
+    with pytest.raises(AttributeError, match="no attribute 'copied'"):
+        neighbors.copied  # noqa: B018 - a name that never was

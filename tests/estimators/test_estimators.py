@@ -24,6 +24,7 @@ from dpsample.estimators import (
     PrivateQuantileRegressor,
     PrivateRidge,
     PrivateSVC,
+    linear,
 )
 from dpsample.privacy.certificates.sealed import SEARCH
 from dpsample.running import progress
@@ -31,6 +32,7 @@ from tests.support.tiers import usual
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process has fitted:UserWarning",
+    "ignore:This fit is one of a cross-validation:UserWarning",
     "ignore:The two classes were read:UserWarning",
     "ignore:Clipped:RuntimeWarning",
 )
@@ -292,6 +294,22 @@ def test_every_fold_spends_and_says_so(people):
         cross_val_score(model, X, y, cv=2)
 
 
+def test_the_first_fit_of_a_search_warns_before_it_spends(people, monkeypatch):
+    """Q6: in a worker of its own every fit of a search may be the first."""
+    monkeypatch.setattr(linear, "_has_fitted", False)
+    X, y = people[COLUMNS], people["ill"]
+    model = classifier().set_params(random_state=None)
+    with pytest.raises(UserWarning, match="one of a cross-validation.*budgets add up"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            cross_val_score(model, X, y, cv=2, error_score="raise")
+    assert not linear._has_fitted
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(X, y)
+    assert linear._has_fitted
+
+
 def test_an_intercept_costs_as_much_as_a_column(people):
     X, y = people[["age", "income", "ward"]], people["ill"]
     inputs = dict(classifier(method="tail").fit(X, y).certificate_.inputs)
@@ -302,7 +320,6 @@ def test_an_intercept_costs_as_much_as_a_column(people):
 
 
 def test_confidence_intervals_are_in_raw_units(people):
-    # Indicators of all levels and an intercept would not be independent.
     X, y = people[["age", "income"]], people["cost"]
     model = regressor(method="intervals", epsilon=8.0).fit(X, y)
     ends = model.conf_int()
@@ -325,9 +342,11 @@ def test_methods_and_seeds(people, method):
 
 def test_a_method_is_that_of_the_advice_or_refused(people):
     X, y = people[COLUMNS], people["cost"]
-    fits = [regressor(PrivateQuantileRegressor, method=m) for m in ("auto", "tail")]
-    default, tail = (model.fit(X, y).coef_ for model in fits)
-    np.testing.assert_array_equal(default, tail)
+    names = ("auto", "decaying", "tail")
+    fits = [regressor(PrivateQuantileRegressor, method=m) for m in names]
+    default, decaying, tail = (model.fit(X, y).coef_ for model in fits)
+    np.testing.assert_array_equal(default, decaying)
+    assert (default != tail).all()
     with pytest.raises(ValueError, match="method must be one for the quantile loss"):
         regressor(PrivateQuantileRegressor, method="objective").fit(X, y)
     with pytest.raises(ValueError, match="method must be one for the quantile loss"):
@@ -411,7 +430,6 @@ def test_a_refused_fit_leaves_no_answer_of_other_settings(people):
 
 
 @usual("auto")
-@pytest.mark.filterwarnings("ignore:If the declared levels:UserWarning")
 @pytest.mark.parametrize("method", ["release", "auto", "intervals"])
 def test_a_fit_shows_a_line_unless_it_is_told_not_to(people, monkeypatch, method):
     opened = []
@@ -584,22 +602,35 @@ def test_rows_are_scaled_for_a_prediction_as_in_the_fit(make):
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
-def test_levels_that_add_up_to_the_intercept_are_told_before_the_draw(fit_intercept):
-    frame, is_high = table_of()
-    frame["c"] = np.where(frame["b"] > 0.5, "u", "v")
-    bounds = {"numeric": {"a": [0, 1], "b": [0, 1]}, "categorical": {"c": ["u", "v"]}}
+def test_a_reference_level_keeps_intervals_finite_and_is_named(fit_intercept):
+    """Q4: indicators of all levels add up to the intercept's 1, or to each other."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(rng.uniform(0.0, 1.0, (4000, 2)), columns=["a", "b"])
+    frame["c"] = rng.choice(["u", "v"], 4000)
+    frame["e"] = rng.choice(["w", "x"], 4000)
+    score = frame["a"] + 0.5 * (frame["c"] == "u") + rng.logistic(0.0, 0.5, 4000)
+    is_high = score > 0.75
+    bounds = {
+        "numeric": {"a": [0, 1], "b": [0, 1]},
+        "categorical": {"c": ["u", "v"], "e": ["w", "x"]},
+        "reference": {"e": "x"},
+    }
     model = PrivateLogisticRegression(
         bounds=bounds,
         classes=(False, True),
         method="intervals",
         fit_intercept=fit_intercept,
+        epsilon=50.0,
         random_state=1,
-    )
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        model.fit(frame, is_high.to_numpy())
-    found = [str(each.message).startswith("If the declared levels") for each in told]
-    assert any(found) == fit_intercept and not (found and any(found[1:]))
+    ).fit(frame, is_high.to_numpy())
+    names = ("c=v vs u",) if fit_intercept else ("c=u", "c=v")
+    names = ("a", "b", *names, "e=w vs x")
+    assert model.answer_.feature_names[: len(names)] == names
+    assert np.isfinite(model.conf_int()).all()
+    assert model.coef_.shape == (1, len(names))
+    # Other methods keep the indicators of all levels.
+    model.set_params(method="objective").fit(frame, is_high.to_numpy())
+    assert model.coef_.shape == (1, 6)
 
 
 def fits_that_are_counted(model, people):
@@ -609,14 +640,13 @@ def fits_that_are_counted(model, people):
     return search.best_estimator_
 
 
-@pytest.mark.filterwarnings("ignore:This process has fitted")
+@pytest.mark.filterwarnings("ignore:This (process has fitted|fit is one of)")
 @pytest.mark.parametrize("method", ["auto", "objective", "release", "intervals"])
 def test_the_winner_of_a_search_says_what_its_certificate_does_not_count(
     people, method, tmp_path
 ):
     """Q6: five fits and a choice by raw scores, of which it counts one."""
-    # Of all levels of a column, intervals have no room for an intercept.
-    kind = classifier(method=method, fit_intercept=method != "intervals")
+    kind = classifier(method=method)
     kind.set_params(random_state=None)
     best = fits_that_are_counted(kind, people)
     for words in (str(best.certificate_), best.certificate_.to_html()):

@@ -13,7 +13,7 @@ from dpsample.noise import (
     geometric_mechanism,
     laplace_mechanism,
 )
-from dpsample.noise.elementary import _integer_below, discrete_laplace_integer
+from dpsample.noise.elementary import discrete_laplace_integer, integer_below
 from dpsample.privacy import Budget, Ledger, PureEvent
 from tests.support.additive_mechanisms import WHOLE
 from tests.support.statistics import assert_frequency, rejected
@@ -90,7 +90,7 @@ def test_probabilities_are_normalized_and_private():
 @pytest.mark.parametrize("bound", [1, 2, 3, 255, 256, 257, 2**70 + 1])
 def test_integers_below_a_bound_stay_below_it(bound):
     rng = np.random.default_rng(2)
-    drawn = [_integer_below(rng, bound) for _ in range(200)]
+    drawn = [integer_below(rng, bound) for _ in range(200)]
     assert 0 <= min(drawn) and max(drawn) < bound
     assert max(drawn) >= bound // 2 or bound == 1
 

@@ -39,6 +39,8 @@ CASES = (
     Case(opt.NoisyGD(**STEPS), FREE),
     Case(opt.NoisyGD(**STEPS, output="tail"), FREE),
     Case(opt.NoisyGD(num_steps=4, step_size=1.0, output="scaled"), FREE),
+    Case(opt.NoisyGD(**STEPS, output="decaying"), FREE),
+    Case(opt.NoisyGD(num_steps=2, output="decaying"), FAR),
     Case(opt.NoisyGD(num_steps=9, step_size=1.0, output="last", ridge=0.5), FREE),
     Case(opt.AdaSSP(matrix_share=0.01), facts(Squared(), bound=1.0)),
     Case(opt.NoisySGD(**STEPS, batches="poisson", batch_size=1), FREE, 5000),

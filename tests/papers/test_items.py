@@ -339,20 +339,6 @@ def test_restarts_stay_in_their_balls(theta):
         assert excess[-1] - excess[chosen - 1] <= 2.0 ** (1 - chosen) * radius * risk
 
 
-def test_private_fano_needs_half_the_distance():
-    """Lemma 5 of Xu et al. with Phi(t) = t^4: answer the mean of 64 points."""
-    M, gain = 64, 1e-3
-    points = np.eye(M) / math.sqrt(2.0)  # any two have distance 1, so alpha is 1
-    loss = np.linalg.norm(points - points.mean(axis=0), axis=1) ** 4
-    laws = (1.0 + gain * (M * np.eye(M) - 1.0)) / M  # of one record
-    divergence = laws[0] @ np.log(laws[0] / laws[1])
-    bound = 0.5 * (
-        1.0 - (divergence + math.log(2.0)) / math.log(M)
-    )  # n = 1, no privacy
-    assert loss.mean() < 0.6 * bound  # and no record is read
-    assert loss.mean() > 2.0**-4 * 2.0 * bound  # Phi(1/2) in place of alpha/2
-
-
 def test_private_fano_holds_for_noisy_counts():
     """Lemma 5 of Xu et al., Phi 0 or 1: guess the likeliest category."""
     x, bounds = np.linspace(-60.0, 90.0, 30_001), []

@@ -147,7 +147,7 @@ def test_files_that_are_installed_exist():
     package = Path(dpsample.__file__).parent
     assert (package / "py.typed").is_file()
     assert (package / "datasets" / "catalog.toml").is_file()
-    for name in ("errata.toml", "papers.toml"):
+    for name in ("causes.toml", "errata.toml", "papers.toml"):
         assert (package / "papers" / name).is_file()
     assert (ROOT / "LICENSE").read_text().startswith("MIT License")
     assert "## " in (ROOT / "CHANGELOG.md").read_text()

@@ -215,3 +215,130 @@ def test_a_center_that_a_polytope_leaves_open_is_shown():
     mechanism = dps.calibrate(problem, dps.Budget(epsilon=1.0, delta=1e-6))
     assert center in repr(mechanism) and center in str(mechanism.certificate)
     assert mechanism.regularizer.center is None  # files keep their meaning
+
+
+class TestWeights:
+    """Squared norms with a weight for each coordinate."""
+
+    weights = np.array([1.0, 4.0, 2.5])
+
+    def target(self, regularizer, domain=None, loss=None, dim=3):
+        rng = np.random.default_rng(7)
+        rows = rng.normal(size=(30, dim))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        problem = dps.Problem(
+            rows,
+            np.where(rng.random(30) < 0.5, 1.0, -1.0),
+            loss=Logistic() if loss is None else loss,
+            domain=Ball(2.0) if domain is None else domain,
+            row_bound=1.0,
+            response_bound=1.0,
+        )
+        return dps.Gibbs(problem, k=8.0, mu=0.5, regularizer=regularizer)
+
+    @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 4.0])
+    def test_the_norm_is_that_of_scaled_coordinates(self, p):
+        center = np.array([0.1, -0.2, 0.0])
+        weighted = SquaredNorm(p, center=center, weights=self.weights)
+        plain, exponent = SquaredNorm(p), SquaredNorm(p).params(3, center).exponent
+        scales, x = self.weights ** (1.0 / exponent), np.array([0.5, -1e-3, 2.0])
+        scaled = scales * (x - center)
+        assert weighted.value(x) == pytest.approx(plain.value(scaled), rel=1e-13)
+        expected = scales * plain.gradient(scaled)
+        np.testing.assert_allclose(weighted.gradient(x), expected, rtol=1e-12)
+
+    @pytest.mark.parametrize("size", [1e-300, 1e150])
+    def test_powers_stay_finite(self, size):
+        gradient = SquaredNorm(1.2, weights=self.weights).gradient(size * np.ones(3))
+        assert np.isfinite(gradient).all() and (gradient > 0.0).all()
+
+    @pytest.mark.parametrize("domain", [Ball(2.0), Box(-1.0, 3.0), Simplex()])
+    def test_no_value_exceeds_the_range(self, domain):
+        regularizer = SquaredNorm(2.0, weights=self.weights)
+        rng, middle = np.random.default_rng(3), domain.default_center(3)
+        points = [domain.project(10.0 * rng.normal(size=3)) for _ in range(200)]
+        values = [regularizer.value(point, middle) for point in points]
+        bound = regularizer.range_on(domain, 3)
+        assert max(values) <= bound
+        # A planted error: the bound without weights.
+        assert max(values) > SquaredNorm(2.0).range_on(domain, 3)
+
+    @pytest.mark.parametrize(
+        ("weights", "text"),
+        [
+            ([1.0, 0.5, 2.0], "weights must be >= 1, got 0.5."),
+            ([1.0, math.inf, 2.0], "weights must be finite"),
+            ([[1.0, 2.0, 2.0]], "weights must be of shape"),
+            ([1.0, 2.0], "weights must be of shape"),
+        ],
+    )
+    def test_other_weights_are_refused(self, weights, text):
+        with pytest.raises(ValueError, match=text):
+            self.target(SquaredNorm(2.0, weights=weights))
+        with pytest.raises(ValueError, match=text):
+            dps.Density(
+                energy=lambda theta: 0.0,
+                dim=3,
+                domain=Ball(1.0),
+                mu=1.0,
+                regularizer=SquaredNorm(2.0, weights=weights),
+            )
+
+    def test_files_without_weights_are_as_before(self):
+        assert "weights" not in SquaredNorm(2.0).to_dict()
+        assert "weights" not in repr(SquaredNorm(2.0))
+        assert "weights" in repr(SquaredNorm(2.0, weights=self.weights))
+
+    def test_equalities_need_a_quadratic_without_weights(self):
+        flat = Polytope(A_eq=np.ones((1, 3)), b_eq=[1.0], lower=-1.0, upper=2.0)
+        target = self.target(SquaredNorm(2.0, weights=self.weights), flat)
+        with pytest.raises(ValueError, match="weights"):
+            dps.sample(target, num_draws=5, progress=False)
+
+    @pytest.mark.parametrize(
+        "sampler",
+        [
+            dps.samplers.BilliardHMC(),
+            dps.samplers.HitAndRun(),
+            dps.samplers.CoordinateHitAndRun(),
+            dps.samplers.WhitenedSlice(),
+            dps.samplers.MALA(),
+            dps.samplers.Proximal(),
+            dps.samplers.Exact(),
+            "auto",
+        ],
+        ids=repr,
+    )
+    @pytest.mark.parametrize("loss", [dps.losses.Linear(), dps.losses.Squared()])
+    def test_every_sampler_reads_the_weights(self, sampler, loss):
+        """Gaussians with a diagonal that weights change, in the whole space."""
+        domain = WholeSpace()
+        target = self.target(SquaredNorm(2.0, weights=self.weights), domain, loss)
+        try:
+            draws = dps.sample(
+                target,
+                sampler=sampler,
+                num_draws=4000,
+                num_chains=2,
+                progress=False,
+                seed=5,
+                check=False,
+            )
+        except ValueError as error:
+            assert "support" in str(error) or "sampler" in str(error)
+            return
+        theta = draws.posterior["theta"].values.reshape(-1, 3)
+        hessian = np.array(
+            [
+                (target.gradient(1e-3 * unit) - target.gradient(-1e-3 * unit)) / 2e-3
+                for unit in np.eye(3)
+            ]
+        )
+        covariance = np.linalg.inv(hessian)
+        expected = np.diag(covariance)
+        # 8000 draws, of which at least 500 count: 6 standard errors of a variance.
+        assert theta.var(axis=0) == pytest.approx(expected, rel=6.0 * math.sqrt(0.004))
+        # A planted error, no weights, is farther away in the last coordinates.
+        without = np.diag(np.linalg.inv(hessian - 4.0 * np.diag(self.weights - 1.0)))
+        ratios = without / expected
+        assert (np.abs(ratios[1:] - 1.0) > 6.0 * math.sqrt(0.004)).all()

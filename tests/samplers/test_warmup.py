@@ -10,6 +10,7 @@ import pytest
 from scipy import special
 
 import dpsample as dps
+from dpsample.numerics.r_hat_and_ess import plain_sizes
 from dpsample.samplers.adaptive import billiard, warmup
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.mass_matrix import dense
@@ -435,3 +436,62 @@ def test_kicks_stay_where_the_energy_is_no_quadratic():
     for energies in (rough, low):
         planted = replace(window, energies=energies)
         assert warmup._plan_rotations(target, plan, planted) is None
+
+
+class TestBallsInManyDimensions:
+    """Gaussians of precision 1 in balls, with a metric of low rank."""
+
+    dim = 60
+
+    def target(self, share, slopes=1e-30):
+        """Density in the ball whose squared radius is a share of the dimension."""
+        ball = D.Ball(radius=float(np.sqrt(share * self.dim)))
+        return linear(np.full(self.dim, slopes), ball, mu=1.0)
+
+    @pytest.fixture(autouse=True)
+    def low_rank(self, monkeypatch):
+        module = importlib.import_module("dpsample.samplers.adaptive.barrier_fit")
+        monkeypatch.setattr(module, "MAX_DENSE", 50)
+
+    @pytest.mark.parametrize(
+        ("share", "variance", "rotates"),
+        [(1e-4, 1e-4, 0), (0.4, 0.4, 0), (2.0, 1.0, 1)],
+    )
+    def test_the_metric_has_the_variance_of_the_draws(self, share, variance, rotates):
+        fit = barrier_fit(self.target(share))
+        found = np.diag(covariance(fit.mass))
+        np.testing.assert_allclose(found, variance, rtol=0.05)
+        assert fit.rotates == rotates
+
+    def test_a_slope_presses_draws_to_the_sphere(self):
+        """With a slope g the variance along the sphere is about radius / |g|."""
+        target = self.target(1e-2, slopes=100.0)
+        radius = float(np.sqrt(1e-2 * self.dim))
+        found = np.diag(covariance(barrier_fit(target).mass))
+        expected = radius / (100.0 * np.sqrt(self.dim))
+        np.testing.assert_allclose(found, expected, rtol=0.1)
+
+    @pytest.mark.parametrize("share", [0.4, 0.95, 1.2])
+    def test_draws_have_the_mean_square_length(self, share):
+        draws = dps.sample(
+            self.target(share),
+            sampler=dps.samplers.BilliardHMC(num_steps=3),
+            num_draws=1500,
+            seed=11,
+            progress=False,
+            check=False,
+        )
+        squares = (draws.posterior["theta"].values ** 2).sum(axis=2)
+
+        def mean_square(limit):
+            half = 0.5 * self.dim
+            chances = [special.gammainc(half + i, 0.5 * limit) for i in (0, 1)]
+            return self.dim * chances[1] / chances[0]
+
+        limit = share * self.dim
+        error = squares.std() / np.sqrt(
+            plain_sizes(squares[:, :, None], is_split=False).min()
+        )
+        assert abs(squares.mean() - mean_square(limit)) < 6.0 * error
+        # A planted error: a ball that is 5 % smaller.
+        assert abs(squares.mean() - mean_square(0.9 * limit)) > 12.0 * error

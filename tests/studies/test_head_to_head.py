@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+import dpsample as dps
 from dpsample.datasets import logistic
 from studies import _private_fits as fits
 from studies import _real_records as records
@@ -78,13 +79,14 @@ def test_the_certified_minimum_is_below_random_points():
     data = logistic(500, 5, seed=1, signal=30.0)
     rows, y = data.features, data.response
     problem = records.problem(rows, y)
-    best, gap = records.minimizer(rows, y)
-    assert gap <= records.GAP
+    best = dps.minimizer(problem)
+    assert best.gap <= 1e-8
     points = np.random.default_rng(2).normal(size=(200, 5))
     points *= records.RADIUS / np.linalg.norm(points, axis=1)[:, None]
-    near = [records.on_ball(best + 0.01 * point) for point in points]
-    least = min(problem.risk(point) for point in (*points, *near))
-    assert problem.risk(best) <= least + records.GAP
+    near = [records.on_ball(best.theta + 0.01 * point) for point in points]
+    assert min(best.excess(problem.risk(point)) for point in (*points, *near)) >= 0.0
+    with pytest.raises(ValueError, match="value must be >="):
+        best.excess(best.value - 1e-6)
 
 
 @pytest.mark.parametrize("plan", [fits.release, fits.objective, fits.output])

@@ -60,7 +60,7 @@ class Case:
 
     def problems(self):
         if self.pair == "duplicated":
-            return neighbors.duplicated(self.facts)
+            return neighbors.copies(self.facts)
         pair = neighbors.worst_case(self.facts, self.budget.relation)
         return pair if self.pair == "last" else tuple(map(backwards, pair))
 

@@ -7,6 +7,7 @@ from typing import Any
 import dpsample as dps
 from dpsample import optimizers as opt
 from dpsample.api import minimize
+from dpsample.noise import totals
 from dpsample.privacy import EventCertificate, GaussianEvent
 from dpsample.samplers.proximal import constant_time
 from tests.support.public_facts import final, linear_facts
@@ -164,6 +165,19 @@ NOISES = {
 }
 
 
+BOUNDS = {"lower": -1.0, "upper": 3.0}
+
+
+STATISTICS = {
+    "stats/count": totals.RecordCount(),
+    "stats/histogram": totals.CellCounts(num_cells=4),
+    "stats/sum": totals.GridSum(**BOUNDS),
+    "stats/mean": totals.GridMean(**BOUNDS),
+    "stats/group_means": totals.GridGroupMeans(**BOUNDS, num_groups=3),
+    "stats/quantile": totals.RankQuantile(**BOUNDS, level=0.9),
+}
+
+
 GOLDEN: dict[str, Any] = {
     "draw": lambda: dps.calibrate(problem(), BUDGET).certificate,
     "draw/localized": lambda: of_draw(dps.samplers.Localized()),
@@ -175,6 +189,10 @@ GOLDEN: dict[str, Any] = {
     ),
     **{name: lambda make=make: make().certificate for name, make in NOISES.items()},
     **{name: lambda name=name: of_fit(name) for name in FITS},
+    **{
+        name: lambda made=made: made.certificate(100, BUDGET)
+        for name, made in STATISTICS.items()
+    },
 }
 
 

@@ -22,7 +22,8 @@ CENTERED = [
     SquaredNorm(1.4, center=np.linspace(-1, 1, DIM)),
     SchattenSquared(1.4, shape=SHAPE, center=np.linspace(-1, 1, DIM)),
 ]
-EVERY = [*VECTORS, *MATRICES, *PRINTED, *CENTERED, Entropy()]
+WEIGHTED = [SquaredNorm(p, weights=np.linspace(1.0, 5.0, DIM)) for p in (1.0, 1.4, 2.0)]
+EVERY = [*VECTORS, *MATRICES, *PRINTED, *CENTERED, *WEIGHTED, Entropy()]
 
 
 def distance(regularizer, v):

@@ -91,8 +91,8 @@ class CoupledStepsVectorRow(NamedTuple):
     difference: int = 3
     white: int = 4
     origin: int = 5
-    # Langevin steps use two rows again when the coupled noise is drawn: for the
-    # gradient at the proposal and for its drift.
+    # Once the coupled noise is drawn, Langevin steps use two of its rows again. They
+    # hold the gradient at the proposal and its drift.
     new_gradient: int = 2
     drift: int = 3
 

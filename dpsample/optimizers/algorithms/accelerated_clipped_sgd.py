@@ -53,13 +53,6 @@ from dpsample.privacy.accounting.events import GaussianEvent, ParallelEvent
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
 
-# Grids that are searched for the best number of steps and threshold, both geometric.
-# Thresholds are in units of the moment.
-MAX_STEP_COUNTS = 60
-NUM_THRESHOLDS = 97
-MIN_THRESHOLD = 1e-2
-MAX_THRESHOLD = 1e6
-
 
 class Acceleration(NamedTuple):
     """Public numbers of one accelerated run."""
@@ -125,7 +118,9 @@ def acceleration(
     """Return the steps and the threshold that minimize bound plus clipping bias."""
     count = noise.num_records
     check_steps(num_steps, count)
-    grid = np.unique(np.geomspace(1, count, MAX_STEP_COUNTS).astype(int))
+    # The best number of steps and threshold are searched on geometric grids, whose
+    # ratios change the bound by a few per cent.
+    grid = np.unique(np.geomspace(1, count, 60).astype(int))
     steps = [int(t) for t in grid] if num_steps is None else [num_steps]
     thresholds = [
         (clip, clipped_smoothness(facts, clip)) for clip in _thresholds(scales, noise)
@@ -134,6 +129,7 @@ def acceleration(
     for t in steps:
         size, relative = count // t, noise(t)
         for clip, beta in thresholds:
+            # Without noise the threshold may be infinite, and 0 times it NaN.
             stddev = relative * clip if relative > 0.0 else 0.0
             variance = variance_of(scales, clip, stddev, size)
             run = Acceleration(t, size, clip, beta, distance, variance)
@@ -154,8 +150,9 @@ def _thresholds(scales: HeavyTailedScales, noise: NoiseForecast) -> list[float]:
         return [scales.clip]
     if math.isinf(noise.gdp):
         return [scales.lipschitz]
-    top = min(scales.lipschitz / scales.moment, MAX_THRESHOLD)
-    grid = np.geomspace(min(MIN_THRESHOLD, top), top, NUM_THRESHOLDS)
+    # The grid is in units of the moment, from a hundredth of it to a million times it.
+    top = min(scales.lipschitz / scales.moment, 1e6)
+    grid = np.geomspace(min(1e-2, top), top, 97)
     return [min(scales.lipschitz, scales.moment * float(c)) for c in grid]
 
 
@@ -235,6 +232,7 @@ class Accelerated(HeavyTailed):
         stddev, event = 0.0, None
         if budget is not None:
             stddev = clip * math.sqrt(steps * log) / (count * budget.epsilon)
+            # Batches are disjoint, so one record moves the mean of one of them.
             sensitivity = scales.shift * min(clip, scales.lipschitz) / size
             event = GaussianEvent(sensitivity / stddev * (1.0 + 1e-12))
         variance = variance_of(scales, clip, stddev, size)
@@ -295,7 +293,7 @@ class AcceleratedClippedSGD(Accelerated):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop and its noise."""
+        """Return the recipe of one loop, with its noise."""
         scales = self.scales(facts, budget)
         make = self._printed_run if calibration == "paper" else self._proved_run
         block = Block(0, facts.num_records, scales.distance)
@@ -314,7 +312,7 @@ class AcceleratedClippedSGD(Accelerated):
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
-        r"""Bound of the mean excess risk of calibration "exact".
+        r"""Return a bound of the mean excess risk of calibration "exact".
 
         :math:`\frac{2\eta D^2}{T(T+1)} + \Sigma^2 \frac{2T+1}{6\eta}` plus the clipping
         bias times the diameter; of the population risk for one-pass schemes, of the
@@ -364,7 +362,7 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop for every block."""
+        """Return the recipe of one loop for every block."""
         scales = self.scales(facts, budget)
         runs = self._runs(facts, scales, budget, calibration)
         events = tuple(r.epoch.event for r in runs if r.epoch.event is not None)

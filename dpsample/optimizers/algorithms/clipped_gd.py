@@ -111,6 +111,7 @@ class ClippedGD(Optimizer):
     ) -> Recipe:
         """Return one loop over all records and its noise (none without a budget)."""
         refuse_paper(calibration, "No noise is printed for clipped gradient descent.")
+        # No gradient is longer than the Lipschitz constant in the l2 norm.
         clip = min(self.clip, facts.lipschitz_or_inf(2.0))
         size = self._step_size(facts, clip)
         noise: Perturbation = NoNoise()
@@ -127,6 +128,7 @@ class ClippedGD(Optimizer):
         elif budget is not None:
             output, event = self._calibrate_output(facts, budget, clip, size)
         inputs: dict[str, float | int | str] = {"clip": clip, "step_size": size}
+        # The deviation of the one noise of the run, on the output or in every step.
         if event is not None:
             inputs["noise_stddev"] = output or calibrated.stddev
         loop = Loop(
@@ -136,6 +138,9 @@ class ClippedGD(Optimizer):
             noise=noise,
             output_stddev=output,
         )
+        # The kind of the certificate says on which proof it rests. If the rounding
+        # errors of the loop have a bound, they are part of the guarantee. From the
+        # budget's gdp the loop then computes how much larger the noise must be.
         kind = "clipped/full" if self.noise == "steps" else "clipped/output"
         if output > 0.0 and has_error_bound(facts, loop):
             assert budget is not None
@@ -144,7 +149,7 @@ class ClippedGD(Optimizer):
         return Recipe(phases=(loop,), event=event, inputs=inputs, kind=kind)
 
     def _step_size(self, facts: PublicFacts, clip: float) -> float:
-        """Return the step size passed by the user, or one over the curvature."""
+        """Return the step size passed by the user, or 1/(lambda + alpha)."""
         if self.step_size is not None:
             return self.step_size
         curvature = self.ridge + clipped_smoothness(facts, clip)
@@ -159,6 +164,7 @@ class ClippedGD(Optimizer):
         """Return the standard deviation of the last iterate's noise, and its event."""
         check.positive(clip=clip, remedy="Clip, or bound the domain.")
         smoothness = clipped_smoothness(facts, clip)
+        # A replaced record moves the sum of gradients by up to 2 C, a zeroed one by C.
         sensitivity = SHIFTS[budget.relation] * descent_sensitivity(
             record_bound=clip,
             num_records=facts.num_records,

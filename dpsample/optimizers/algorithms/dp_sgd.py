@@ -158,6 +158,7 @@ class DPSGD(Optimizer):
         if gradients are clipped, if the output is the last iterate, or if records are
         allocated, because a batch then depends on earlier batches.
         """
+        # The proof needs unbiased estimates of the gradient, and the mean iterate.
         clip, stddev, _ = self._noise(facts, budget)
         is_sampled = self.sampling == "poisson"
         if clip < facts.lipschitz_or_inf(2.0) or not (self.averages and is_sampled):

@@ -166,17 +166,19 @@ class HeavyTailedFrankWolfe(Optimizer):
         if shift is None:
             size = facts.num_records * epsilon / num_steps
             return math.sqrt(self.moment_bound * size / log)
+        # The scale balances the bias tau/s, which falls with it, and the range of the
+        # truncation, with which sampling error and privacy noise grow.
         slope = 0.5 + log + shift * PSI_BOUND * log / epsilon
         return math.sqrt(self.moment_bound * fold / slope)
 
     def _risk_bound(
         self, facts: PublicFacts, num_steps: int, scale: float, step: FrankWolfeStep
     ) -> float:
-        r"""Bound of the mean excess; infinite without a smoothness.
+        r"""Return a bound of the mean excess, infinite without a smoothness.
 
         The soft truncation of coordinates with :math:`E g^2 \le \tau` has bias at most
         :math:`\tau/s`, variance at most :math:`2 \tau` and range :math:`2 s c`, c = 2
-        sqrt(2)/3; Bernstein's inequality bounds the mean of the largest of d errors by
+        sqrt(2)/3. Bernstein's inequality bounds the mean of the largest of d errors by
         :math:`\sqrt{4 \tau L/m} + 2 s c L/(3 m)`, L = log(2 d).
         """
         radius, tau = l1_radius(facts.domain, facts.dim), self.moment_bound
@@ -205,14 +207,14 @@ def l1_radius(domain: Domain, dim: int) -> float:
 
 
 def vertex_sizes(num_steps: int) -> np.ndarray:
-    """Step sizes 2/(t + 2) for t = 1, ..., T."""
+    """Return the step sizes 2/(t + 2) for t = 1, ..., T."""
     return np.asarray(2.0 / (step_numbers(num_steps) + 2.0))
 
 
 def vertex_bound(
     num_steps: int, *, first: float, curvature: float, error: float
 ) -> float:
-    r"""Bound of the mean excess after Frank-Wolfe steps of sizes 2/(t + 2).
+    r"""Return a bound of the mean excess after Frank-Wolfe steps of sizes 2/(t + 2).
 
     With h_1 = ``first`` at w_1, :math:`F(w + \eta (v - w)) \le F(w) + \eta \langle
     \nabla F(w), v - w\rangle + \eta^2 D/2`, D = ``curvature``, and a vertex that is
@@ -277,7 +279,7 @@ class HeavyTailedLasso(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """Phases and event for a problem with these facts."""
+        """Return the phases and the event for a problem with these facts."""
         if not isinstance(facts.loss, Squared):
             remedy = "HeavyTailedFrankWolfe takes any loss."
             check.fail("loss", "Squared", facts.loss, remedy)
@@ -289,7 +291,7 @@ class HeavyTailedLasso(Optimizer):
         slope = bound * (1.0 + radius) + facts.offset_bound
         step, event = FrankWolfeStep(vertex_sizes(num_steps), radius), None
         if budget is not None:
-            # Largest change of a coordinate of the gradient
+            # One record changes a coordinate of the mean gradient by at most this.
             sensitivity = SHIFTS[budget.relation] * bound * slope / facts.num_records
             excess = rounding_excess(num_records=facts.num_records, dim=facts.dim)
             choice = _choice_epsilon(budget, num_steps, calibration)
@@ -303,6 +305,7 @@ class HeavyTailedLasso(Optimizer):
             # Rounding errors of a margin take no slope above its bound.
             estimator=Mean(lipschitz=slope * bound * math.sqrt(facts.dim), slope=slope),
         )
+        # <a, v - w>^2 for vertices and points of the ball, at most 2 R apart in l1.
         curvature = (2.0 * radius * bound) ** 2
         return Recipe(
             phases=(loop,),

@@ -98,10 +98,13 @@ def plan_of(scales: HeavyTailedScales, run: Block, accuracy: float) -> Localizat
     # Without a threshold the solver's accuracy is relative to the moment.
     bound = clip if math.isfinite(clip) else scales.moment
     rms = scales.root_mean_square(clip)
+    # Noise of a phase for each unit of its step size. The minimizer of a phase moves by
+    # at most s C eta_i, because its ridge is 1/(eta_i n_i) and a record has 1/n_i.
     per_step = scales.shift * clip / scales.gdp if math.isfinite(scales.gdp) else 0.0
     variance = 2.0 * rms**2 / 3.0 + 4.0 * scales.dim * per_step**2 / count
     eta = run.distance * math.sqrt(4.0 / (count * variance))
     stages = []
+    # Phase i reads count / 2^i records, so the last phase reads one.
     for i in range(1, count.bit_length()):
         step = eta * 0.25**i
         stddev = round_up(per_step * step * (1.0 + accuracy)) if per_step else 0.0
@@ -128,6 +131,7 @@ def minimizations(
             Minimization(
                 ridge=ridge,
                 smoothness=curvature,
+                # A point of this gap is at most the error away from the minimizer.
                 gap=0.5 * ridge * stage.error**2,
                 first=stage.first,
                 last=stage.first + stage.size,
@@ -397,11 +401,11 @@ class PrivateStochasticApproximation(LocalizedRuns):
         return tuple(Block(i * count, count, r, r) for i, r in enumerate(radii))
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
-        """Bound of the mean excess population risk, without any growth.
+        """Return a bound of the mean excess population risk, without any growth.
 
-        The sum of the runs' bounds: against the point of a run's ball that lies towards
-        the minimizer, which is no worse than where the run starts. Noise may carry a
-        run's output out of its ball.
+        It is the sum of the runs' bounds. Each compares with the point of the run's
+        ball that lies towards the minimizer, which is not worse than the start of the
+        run. Noise may carry a run's output out of its ball.
         """
         scales = self.scales(facts, budget)
         runs, plans = self._runs(facts, scales), self._plans(facts, scales)
@@ -422,10 +426,10 @@ class PrivateStochasticApproximation(LocalizedRuns):
     ) -> float:
         r"""Return the published bound under growth, with the rate a of our inner runs.
 
-        :math:`4 (2 a)^{\theta/(\theta-1)} \lambda^{-1/(\theta-1)}` if :math:`\lambda
-        \ge 2 R_0^{1-\theta} a`, else infinite. The theorem states it with high
-        probability for the published inner loop; for ours, whose rate a bounds a mean,
-        it is a reference and not a proof.
+        It is :math:`4 (2 a)^{\theta/(\theta-1)} \lambda^{-1/(\theta-1)}` if
+        :math:`\lambda \ge 2 R_0^{1-\theta} a`, and otherwise infinite. The theorem
+        states it with high probability for the published inner loop. For ours, whose
+        rate a bounds a mean, it is a reference and not a proof.
 
         Parameters
         ----------

@@ -12,8 +12,14 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 from dpsample.core import check
-from dpsample.core.renamed import renamed
-from dpsample.losses import BUILT_IN, Loss
+from dpsample.core.renamed import accept_former_names
+from dpsample.losses import BUILT_IN, Custom, Loss
+from dpsample.optimizers.loop.decaying import (
+    decay,
+    decaying_step_of,
+    enough_decaying_steps,
+    last_iterate_bound,
+)
 from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.loop.last_iterate import check_smooth, last_iterate_recipe
 from dpsample.optimizers.loop.noisy_descent import (
@@ -36,11 +42,12 @@ from dpsample.optimizers.loop.optimizer import (
     refuse_paper,
 )
 from dpsample.optimizers.loop.scaled import STAGE
-from dpsample.optimizers.loop.steps import ScaledStep
+from dpsample.optimizers.loop.steps import GradientStep, ScaledStep, Step
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
-Output = Literal["average", "tail", "scaled", "last"]
+Output = Literal["average", "tail", "scaled", "decaying", "last"]
+OUTPUTS = ("average", "tail", "scaled", "decaying", "last")
 # Options that only one output uses. They are None for the others.
 OUTPUT_OF_OPTION = {"tail_share": "tail", "ridge": "last", "boundary_loss": "scaled"}
 # A scaled descent needs a step in its first stage and one in its last stage.
@@ -129,7 +136,7 @@ class ProjectedDescent(NoisyDescent):
         return min(size, smooth, key=lambda eta: plan.bound(scales, eta))
 
 
-@renamed(wall_loss="boundary_loss")
+@accept_former_names(wall_loss="boundary_loss")
 @dataclass(frozen=True, kw_only=True)
 class NoisyGD(ProjectedDescent):
     r"""Noisy projected gradient descent on all records.
@@ -178,6 +185,13 @@ class NoisyGD(ProjectedDescent):
     ``boundary_loss``, if there is one. They must not be longer, so that the noise is
     enough for both.
 
+    With ``output="decaying"`` the last iterate is the answer, of steps that decay to 0
+    like :math:`(1 - t/T)^2`. It is for losses that are not differentiable everywhere,
+    such as hinge, absolute and quantile losses. The sizes follow the noisy gradients,
+    which costs no privacy (`dpsample.optimizers.loop.decaying`). This is a rule without
+    a risk bound. With a ``step_size`` steps have the fixed sizes :math:`\eta (1 -
+    t/T)^2`, and the empirical risk of the last iterate has a proved bound.
+
     With ``output="last"`` only the last iterate is released, of steps on a smooth loss
     with a ridge, :math:`F(w) + \frac\lambda2 |w - c|^2`, c the domain's center. By
     shifted interpolation (Bok, Su and Altschuler, arXiv:2403.00278, proved in
@@ -193,23 +207,25 @@ class NoisyGD(ProjectedDescent):
     ----------
     num_steps : int, optional
         T, for a scaled descent at least 2. By default the tail and the scaled descent
-        have the T of the rules above, and the last iterate has :math:`3/(\eta\lambda)`,
-        rounded up. The average has min(n/2, n^2 t^2/(4 d)), rounded up and at least 10.
+        have the T of the rules above, a decaying one has 1000 to 4000, and the last
+        iterate has :math:`3/(\eta\lambda)`, rounded up. The average has min(n/2, n^2
+        t^2/(4 d)), rounded up and at least 10.
         For smooth losses it has :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` if
         this is less, which grows like the root of n. More steps hardly lower the bound
         and never raise it.
     step_size : float, optional
         eta. By default the average has the step of the smaller bound, the tail and the
         scaled descent have the longest step of the rules above, and the last iterate
-        has :math:`1/(\beta + \lambda)`.
+        has :math:`1/(\beta + \lambda)`. For a decaying descent it is the first of fixed
+        sizes, and by default the sizes follow the gradients.
     risk : {"population", "empirical"}
         Which bound the step minimizes.
     clip : float, optional
         Gradients are scaled down to this length, which then takes the place of L. It is
         for losses without a Lipschitz constant, and their risk has no bound.
-    output : {"average", "tail", "scaled", "last"}
+    output : {"average", "tail", "scaled", "decaying", "last"}
         Mean of all iterates, mean of the last ones, mean of the last ones of steps that
-        are scaled on the way, or the last iterate.
+        are scaled on the way, the last of steps that decay, or the last iterate.
     tail_share : float, optional
         Share of the iterates in the tail, rounded up to whole ones. The default is
         half.
@@ -251,6 +267,10 @@ class NoisyGD(ProjectedDescent):
     >>> recipe = NoisyGD(output="tail").recipe(problem.facts, budget)
     >>> recipe.inputs["averaged_steps"], f"{recipe.inputs['step_size']:.3f}"
     (50, '0.966')
+    >>> hinge = problem.with_model(dps.losses.Hinge(), problem.domain)
+    >>> recipe = NoisyGD(output="decaying").recipe(hinge.facts, budget)
+    >>> recipe.inputs["num_steps"], f"{recipe.inputs['first_distance']:.3f}"
+    (4000, '0.100')
     >>> last = NoisyGD(output="last", num_steps=1000).recipe(problem.facts, budget)
     >>> f"{last.inputs['effective_steps']:.1f}"
     '49.3'
@@ -265,7 +285,7 @@ class NoisyGD(ProjectedDescent):
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
-        check.one_of(("average", "tail", "scaled", "last"), output=self.output)
+        check.one_of(OUTPUTS, output=self.output)
         if self.tail_share is not None:
             check.positive(tail_share=self.tail_share)
             if self.tail_share > 1.0:
@@ -308,6 +328,9 @@ class NoisyGD(ProjectedDescent):
         self, scales: DescentScales, budget: Budget | None, calibration: Calibration
     ) -> DescentPlan:
         """Return the number of steps, enough for a stable tail, and their noise."""
+        if self.output == "decaying" and self.num_steps is None:
+            count = enough_decaying_steps(scales, budget)
+            return replace(self, num_steps=count).plan(scales, budget, calibration)
         if self.output in ("tail", "scaled") and self.num_steps is None:
             # Default number of steps of the outputs "tail" and "scaled". A plan takes
             # more if its steps would be too long to be stable.
@@ -329,11 +352,14 @@ class NoisyGD(ProjectedDescent):
         refuse_paper(calibration, "No noise is printed for a tail or a last iterate.")
         if self.output == "last":
             return self._last(facts, budget)
+        if self.output == "decaying":
+            return self._decaying(facts, budget)
         recipe = super()._recipe(facts, budget, calibration)
         (loop,) = recipe.phases
         assert isinstance(loop, Loop)
         if self.output == "scaled":
             return self._scaled_recipe(facts, recipe, loop)
+        # The first loop ends with its last iterate, from which the second one starts.
         count = math.ceil((self.tail_share or 0.5) * loop.num_steps)
         phases = [replace(loop, num_steps=count)]
         if count < loop.num_steps:
@@ -382,6 +408,32 @@ class NoisyGD(ProjectedDescent):
         inputs = {"averaged_steps": total - half, **recipe.inputs}
         inputs.pop("risk_bound", None)  # it is for the mean of all iterates
         return replace(recipe, phases=tuple(phases), inputs=inputs)
+
+    def _decaying(self, facts: PublicFacts, budget: Budget | None) -> Recipe:
+        """Return steps that decay to 0, whose last iterate is the answer."""
+        scales, estimator = self._scales_and_estimator(facts, budget)
+        plan = self.plan(scales, budget, "exact")
+        inputs: dict[str, float | int | str] = {"lipschitz": scales.lipschitz}
+        step: Step
+        bound = math.inf
+        if self.step_size is None:
+            step = decaying_step_of(facts, scales, budget, plan.num_steps)
+            # A certificate does not hold the functions of the user's own loss, so that
+            # nobody could compute these numbers again.
+            if not isinstance(facts.loss, Custom):
+                inputs["longest_step"] = step.longest
+                inputs["first_distance"] = step.first_distance
+        else:
+            sizes = float(self.step_size) * decay(plan.num_steps)
+            step = GradientStep(sizes)
+            inputs["step_size"] = float(self.step_size)
+            # Clipping biases the gradients, and on fresh records no bound is proved.
+            if isinstance(estimator, Mean) and not scales.is_population:
+                square = scales.lipschitz**2 + scales.dim * plan.stddev**2
+                bound = last_iterate_bound(sizes, square=square, radius=scales.radius)
+        loop = self.loop(plan, facts.num_records, 1.0, estimator)
+        loop = replace(loop, step=step, weights=None)
+        return recipe_of(plan, loop, inputs, bound)
 
     def _last(self, facts: PublicFacts, budget: Budget | None) -> Recipe:
         """Return steps on the loss plus a ridge, whose last iterate is released."""
@@ -444,6 +496,7 @@ def _check_boundary_loss(other: Loss, facts: PublicFacts) -> None:
         check.fail("boundary_loss", f"of margins and responses as {loss!r}", other)
     if not loss.is_classification and facts.response_bound is None:
         check.fail("response_bound", "declared beside boundary_loss", None)
+    # The noise is calibrated to the slopes of the problem's own loss.
     if not at_boundary.slope_bound <= facts.slope_bound:
         check.fail("boundary_loss", f"at most as steep as {loss!r}", other)
     if math.isinf(smoothness_or_inf(at_boundary)):
@@ -502,5 +555,6 @@ class NoisySGD(BatchedDescent, ProjectedDescent):
 
     def size_of_batch(self, scheme: Scheme, n: int, printed: int | None) -> int:
         """Return the given size, or the published one up to n/2."""
+        # Larger Poisson samples are hardly better than all records.
         size = super().size_of_batch(scheme, n, printed)
         return size if self.batch_size is not None else min(size, max(1, n // 2))

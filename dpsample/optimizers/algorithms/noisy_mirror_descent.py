@@ -50,8 +50,6 @@ from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness
 
-LARGEST_NUM_STEPS = 10_000
-
 
 class MirrorScales(NamedTuple):
     """Public numbers of one problem and budget."""
@@ -83,11 +81,15 @@ def excess_risk(
     """
     n, lipschitz = scales.num_records, scales.lipschitz
     with np.errstate(all="ignore"):
+        # T steps share the budget, so the variance of each is T times larger. In the
+        # module's letters, the next lines compute nu^2/(2 (gamma - beta)),
+        # 2 L^2/(n alpha) and E Phi(u).
         slack = gamma - scales.smoothness
         noise = num_steps * scales.variance / (2.0 * slack)
         stability = 2.0 * lipschitz**2 / (n * ridge)
         potential = scales.potential + stability / ridge
-        growth = np.expm1(num_steps * np.log1p(ridge / gamma))
+        growth = np.expm1(num_steps * np.log1p(ridge / gamma))  # omega^T - 1
+        # The mean of omega^-t with weights omega^t is T (1 - 1/omega)/(omega^T - 1).
         ratio = ridge / gamma / (1.0 + ridge / gamma)
         spread = potential * num_steps * ratio / growth + noise / ridge
         risk = noise + ridge * (scales.potential + potential / growth) + stability
@@ -108,7 +110,9 @@ def best_schedule(
     gamma is at least 2 beta, and at most L/distance if that is larger. Larger ones
     improve the bound by at most a fifth, with ten times the steps.
     """
-    largest = min(scales.num_records, LARGEST_NUM_STEPS)
+    # More steps than this would take long, and hardly improve the bound.
+    largest = min(scales.num_records, 10_000)
+    # The ridge alpha that balances alpha Phi and stability, 2 L^2/(n alpha).
     unit = scales.lipschitz * math.sqrt(2.0 / (scales.num_records * scales.potential))
     powers = scales.lipschitz / scales.distance * 2.0 ** np.arange(-10.0, 1.0)
     counts = np.unique(np.round(np.geomspace(1.0, largest, 80)))
@@ -313,6 +317,7 @@ def _loop(
         back = (step_numbers(schedule.num_steps) - schedule.num_steps) * math.log1p(
             weight
         )
+        # Weights relative to the last one. Beyond e^-600 they would underflow.
         weights = np.exp(np.maximum(back, -600.0))
     return Loop(
         num_steps=schedule.num_steps,

@@ -230,6 +230,7 @@ class ApproximateObjectivePerturbation(Optimizer):
             facts, risk=self.risk, strong_convexity=self.strong_convexity
         )
         if calibration == "paper" and budget is not None:
+            # The published noise may prove less than the budget. The event is proved.
             tilt = printed_tilt(scales, budget, facts.domain, self.printed)
             event: Event | None = tilt_event(scales, tilt, budget)
         else:

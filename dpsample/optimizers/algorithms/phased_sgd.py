@@ -168,6 +168,8 @@ class PhasedSGD(Optimizer):
             declared_distance *= conversion(facts.dim, self.p, 2.0)
         distance = start_distance(facts, declared_distance)
 
+        # The bound of `risk_bound`, where the gap is the root mean square distance from
+        # the start of a phase to the end of the last one.
         def risk(first_step: float, gap: float) -> float:
             total = 0.0
             for i, size in enumerate(sizes):

@@ -108,6 +108,7 @@ class ProximalSGD(Optimizer):
             remedy = "Use PrivateProximalSGD, which adds noise."
             check.fail("budget", "None for ProximalSGD", budget, remedy)
         size = self.checked_batch_size(facts, facts.num_records // 6)
+        # A batch of all records has no sampling error, unlike draws with replacement.
         batches: Batches = WithReplacement(size=size)
         if size == facts.num_records:
             batches = Full()
@@ -203,11 +204,13 @@ def excess_bound(
     the unbiased part's product at :math:`b_t`, where its mean is 0. (Theorem 1 of Xie
     et al. has the linear form in place of the minimum.)
     """
+    # The first step is the longest one.
     if math.isinf(diameter) or sizes[0] * smoothness > 1.0 + 1e-12:
         return math.inf
     slack = np.maximum(1.0 / sizes - smoothness, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         quadratic = np.where(slack > 0.0, 0.5 * variance / slack, math.inf)
     noise = np.minimum(quadratic, diameter * math.sqrt(variance)).mean()
+    # The differences of squares telescope, with weights 1/(2 gamma_t) that grow.
     descent = 0.5 * diameter**2 / (len(sizes) * sizes[-1])
     return float(descent + noise + diameter * bias)

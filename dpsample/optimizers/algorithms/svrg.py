@@ -105,6 +105,8 @@ class SVRG(Optimizer):
             refuse_paper(calibration, "No noise is printed for SVRG on its own.")
         scales = tilt_scales(facts, risk=self.risk)
         ridge = self._ridge(scales, budget)
+        # lambda |w - c|^2 is 2 lambda-strongly convex. Replacing a record moves the
+        # minimizer by at most 2 L/(n m).
         m = 2.0 * ridge
         sensitivity = 2.0 * scales.lipschitz / (facts.num_records * m)
         # Default error of the solver, in units of what one record can move the
@@ -149,6 +151,8 @@ class SVRG(Optimizer):
         """Return lambda: given, or the minimizer of lambda M^2 + (...)/lambda."""
         if self.ridge is not None:
             return float(self.ridge)
+        # Stability costs L^2/(n lambda), and the noise L times its length, which also
+        # falls like 1/lambda. The bias grows like lambda M^2.
         n, total = scales.num_records, 0.0
         if math.isinf(scales.radius):
             check.fail("domain", "bounded", WholeSpace(), "Or pass the ridge.")

@@ -98,13 +98,19 @@ class TruncatedSchedule(NamedTuple):
 
 def truncation(scales: TruncatedScales, threshold: Array) -> tuple[Array, Array]:
     """Return bias and variance of one truncated gradient, for every threshold."""
+    # A gradient g is at most its mean, of norm <= slope, plus its deviation, of mean
+    # square <= moment^2. So P(|g| > B) <= (moment/(B - slope))^2 by Chebyshev.
     moment, slope = scales.moment, scales.slope
     slack = np.maximum(threshold - slope, 0.0)
     with np.errstate(divide="ignore"):
         dropped = np.minimum(1.0, (moment / slack) ** 2)
     dropped = np.where(threshold >= scales.lipschitz, 0.0, dropped)
+    # The mean of |g| over dropped records, by Cauchy and Schwarz.
     bias = moment * np.sqrt(dropped) + slope * dropped
+    # About the true mean: a dropped record deviates by the slope, another as before.
     variance = moment**2 + slope**2 * dropped
+    # About its own mean a Euclidean variance is smaller. In other norms the distance of
+    # both means is added.
     if not scales.is_euclidean:
         root = np.sqrt(variance)
         variance = (root + np.minimum(bias, root)) ** 2
@@ -129,12 +135,15 @@ def risks(
     space, beta = scales.space, scales.smoothness
     size = scales.num_records // num_steps
     bias, variance = truncation(scales, threshold)
+    # The mean square of a mean of m independent vectors is at most kappa/m of theirs.
     sampling = space.kappa * variance / size
     noisy = (noise * scales.record_bound(threshold)) ** 2 * space.mean_square(copies)
+    # Independent errors of mean 0 add their squares in l2, and their roots elsewhere.
     error = sampling + noisy
     if not scales.is_euclidean:
         error = (np.sqrt(sampling) + np.sqrt(noisy)) ** 2
     share = 0.5 * space.kappa * scales.radius**2 / num_steps  # D/T
+    # The minimizer of gamma share + error/(2 (gamma - beta)).
     gamma = beta + np.sqrt(0.5 * error / share)
     if step_size is not None:
         gamma = np.full(threshold.shape, 1.0 / step_size)
@@ -158,6 +167,8 @@ def best_schedule(
     It is searched over the options that are None, and with "best" over both one-pass
     schemes.
     """
+    # The bound is cheap and has no closed minimizer, so it is evaluated on grids of
+    # ratios of a few per cent.
     largest = scales.num_records
     counts = np.unique(np.round(np.geomspace(1.0, largest, 100))).astype(int)
     steps = counts.tolist() if num_steps is None else [num_steps]
@@ -338,6 +349,7 @@ class TruncatedMirrorDescent(Optimizer):
             count=count,
             num_steps=plan.num_steps,
         )
+        # The privacy of shuffled records rests on one noise for each of a batch.
         copies = count // plan.num_steps if plan.scheme == "shuffle" else 1
         noise = scales.space.perturbation(one_epoch.stddev, copies)
         loop = loop_of(scales, plan, one_epoch.batches, noise)

@@ -118,6 +118,7 @@ def into_lp_ball(step, dual, w, logs):
     top = 0.0
     for j in range(len(dual)):
         top = max(top, abs(dual[j]))
+    # There u = 1 for the largest coordinate, since 1 + 1 = |theta_j|/g with g = top/2.
     low = high = math.log(0.5 * top)
     low_mismatch = high_mismatch = log_mismatch(step, dual, low, logs)
     stride = 1.0
@@ -154,6 +155,7 @@ def into_lp_ball(step, dual, w, logs):
             side = 1
         if abs(mismatch) <= ROUNDING or high - low <= ROUNDING * abs(x):
             break
+    # w = R u/|u|_p, with the signs of the dual point.
     size = log_norm(logs, step.ball_exponent)
     for j in range(len(w)):
         w[j] = math.copysign(step.radius * math.exp(logs[j] - size), dual[j])
@@ -198,6 +200,7 @@ def into_both(feasible, radius, memory, point):
     center, target, inside = memory.ball_center, memory.query, memory.low_dim
     saturate(point, feasible.reach)
     copy_into(point, target)
+    # The projection to the domain is the answer if it is in the ball.
     into_domain(feasible, memory, point)
     # A point that is not finite, of a run without noise, stays what it is.
     if not distance(point, center, 2.0) > radius:
@@ -243,6 +246,8 @@ def end_stage(feasible, step, weight, memory):
     After the last stage the mean iterate is scaled instead. ``weight`` is the sum of
     the weights in `memory.average`.
     """
+    # The mean is scaled outside of its sum, which then is multiplied by the total
+    # weight again.
     point, total = memory.theta, 1.0
     if step.stage == STAGE.last:
         point, total = memory.query, weight
@@ -351,9 +356,12 @@ def mirror_step(feasible, step, t, num_steps, memory, rng):
     w, g, dual = memory.theta, memory.gradient, memory.low_dim
     gamma = 1.0 / size_of(step, t)
     dual_point(w, step.exponent, step.kappa, dual)
+    # The gradient of the objective, g + gamma (grad Phi(w') - grad Phi(w)) + alpha grad
+    # Phi(w'), is 0 at the next iterate w'.
     for j in range(len(w)):
         dual[j] = (gamma * dual[j] - g[j]) / (gamma + step.alpha)
     saturate(dual, feasible.reach)
+    # The inverse of grad Phi is the gradient of the conjugate |.|_s'^2/(2 kappa).
     conjugate = step.exponent / (step.exponent - 1.0)
     dual_point(dual, conjugate, 1.0 / step.kappa, w)
     saturate(w, feasible.reach)
@@ -373,6 +381,7 @@ def mirror_step(feasible, step, t, num_steps, memory, rng):
 def accelerated_step(feasible, step, t, num_steps, memory, rng):
     """Take a step of AC-SA, see `ADVANCE`, with the gradient at memory.middle."""
     w, aggregate = memory.theta, memory.aggregate
+    # Steps of the theory begin with 1, and t with 0.
     alpha, next_alpha = 2.0 / (t + 2.0), 2.0 / (t + 3.0)
     size = 0.5 * (t + 1.0) * step.size
     for j in range(len(w)):
@@ -399,6 +408,7 @@ def frank_wolfe_step(feasible, step, t, num_steps, memory, rng):
         sign = 1.0 if g[vertex] >= 0.0 else -1.0
     else:
         vertex, sign = signed_choice(rng, g, step.selection, step.cell)
+    # The vertex -sign R e_j has the least inner product with a gradient of this sign.
     for j in range(len(w)):
         w[j] *= 1.0 - size
     w[vertex] -= size * sign * step.radius

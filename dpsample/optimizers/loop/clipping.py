@@ -70,7 +70,8 @@ def descent_sensitivity(
     if rho > 1.0 and num_steps * math.log(rho) > 700.0:  # the power would overflow
         return math.inf
     away = 1.0 - rho
-    total = float(num_steps)  # the sum if rho is 1 up to rounding
+    # The geometric sum is (1 - rho^T)/(1 - rho), and T if rho is 1 up to rounding.
+    total = float(num_steps)
     if abs(away) * num_steps > 1e-12:
         total = -math.expm1(num_steps * math.log(rho)) / away if rho > 0.0 else 1.0
     return step_size * record_bound / num_records * total
@@ -118,6 +119,7 @@ class HeavyTailedScales(NamedTuple):
         moment, order = self.moment, self.order
         if order >= 2.0:
             return min(moment, clip)
+        # |g|^2 <= C^(2 - k) |g|^k for |g| <= C.
         return min(math.sqrt(clip ** (2.0 - order) * moment**order), clip)
 
 
@@ -214,6 +216,8 @@ def growth_bound(
     for gap, bias in zip(gaps, biases, strict=True):
         risk = _fixed_point(gap(spread), bias, diameter, exponent, constant)
         square_move = risk / constant  # bounds E |w - w*|^theta
+        # E |w - w*|^2 follows by Jensen's inequality for theta >= 2, and otherwise
+        # because no distance is above the diameter.
         if exponent >= 2.0:
             square_move = square_move ** (2.0 / exponent)
         else:

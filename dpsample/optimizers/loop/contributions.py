@@ -36,7 +36,6 @@ from dpsample.optimizers.loop.batches import draw_below
 ROOT_2 = math.sqrt(2.0)
 # psi(sqrt(2)), the largest value of the soft truncation.
 TOP = 2.0 * ROOT_2 / 3.0
-_INVERSE_ROOT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 # Gauss-Legendre rule of 24 points on [-sqrt(2), sqrt(2)].
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 NODES = tuple(float(ROOT_2 * x) for x in _NODES)
@@ -46,7 +45,6 @@ MARGIN = 7.0
 # Polynomials of this degree on intervals of a tenth of a standard deviation have errors
 # near the last bit.
 DEGREE = 7
-PIECES_PER_DEVIATION = 10.0
 
 
 @kernel
@@ -62,7 +60,7 @@ def psi(t):
 @kernel
 def _density(x):
     """Return the standard normal density."""
-    return _INVERSE_ROOT_2PI * math.exp(-0.5 * x * x)
+    return 1.0 / math.sqrt(2.0 * math.pi) * math.exp(-0.5 * x * x)
 
 
 @kernel
@@ -126,7 +124,7 @@ def truncation_table(precision: float) -> Array:
     """
     head = cubic_part.py_func(precision)[0]
     deviations = math.sqrt(precision) + MARGIN
-    num_pieces = math.ceil(PIECES_PER_DEVIATION * deviations)
+    num_pieces = math.ceil(10.0 * deviations)
     nodes = chebyshev.chebpts1(DEGREE + 1)
     positions = (np.arange(num_pieces)[:, None] + 0.5 * (nodes + 1.0)) / num_pieces
     values = np.empty(positions.size)

@@ -98,15 +98,17 @@ def iterate_error(facts: PublicFacts, loop: Loop, start: Array) -> float:
     size, beta = float(np.asarray(step.sizes).max()), smoothness(facts)
     if math.isinf(bound) or size * (beta + step.ridge) > 2.0:
         return math.inf
-    reach = _reach(facts, loop, start)
+    # The parts of one step's error, in the order of the module's docstring.
+    reach = _reach(facts, loop, start)  # M
     count = loop.largest_batch(facts.num_records)
     gradient = _gradient_error(facts, reach, bound, count)
     update = 6.0 * UNIT_ROUNDOFF * (reach + size * (bound + 2.0 * step.ridge * reach))
     step_error = size * gradient + update + _projection_error(facts.domain, dim, reach)
+    # No step moves two points apart, so the errors of all steps add up.
     total = loop.num_steps * step_error
-    if loop.weights is not None:
+    if loop.weights is not None:  # the sum of a mean of iterates
         total += (loop.num_steps + 8.0) * UNIT_ROUNDOFF * reach
-    return 1.02 * total + _SUBNORMAL_LOSS
+    return 1.02 * total + _SUBNORMAL_LOSS  # 2 % cover terms of second order
 
 
 def counted_stddev(
@@ -119,6 +121,8 @@ def counted_stddev(
     """
     if phase.output_gdp == 0.0:
         return phase.output_stddev
+    # The noise s/t for exact steps, with s enlarged for rows above their bound, plus
+    # 2 E/t for the errors of both neighbors.
     num_steps = phase.num_steps if isinstance(phase, Loop) else 0
     longer = phase.output_stddev * (1.0 + 2e-12 + 5e-12 * num_steps)
     error = phase_error(facts, phase, start)
@@ -181,16 +185,21 @@ def solver_precision(facts: PublicFacts, phase: Minimization) -> SolverPrecision
         return SolverPrecision(
             top, float(phase.gap), 1.02 * step_error + _SUBNORMAL_LOSS, 1
         )
+    # c = sqrt(l^2/m^2 - l/m), without a difference of large squares.
     c = math.sqrt(top / m) * math.sqrt(top / m - 1.0)
+    # A point of gap a is that near the minimizer, by strong convexity.
     target_distance = math.sqrt(2.0 * phase.gap / m)
-    longest = target_distance / c + step_error
+    longest = target_distance / c + step_error  # r + e, of the last step as computed
     relative = (facts.dim + 9.0 + 8.0 * top / (top - m)) * UNIT_ROUNDOFF
     error = (
         1.02 * (c * (2.0 * step_error + relative * longest) + step_error)
         + _SUBNORMAL_LOSS
     )
+    # Each plain step shrinks the distance from the minimizer by 1 - m/l. Two steps more
+    # make up for rounding.
     log_ratio = max(math.log(2.0 * facts.radius) - math.log(target_distance), 0.0)
     steps = 2 + math.ceil(1.01 * log_ratio / -math.log1p(-m / top))
+    # The solver ends with a step that is at most `longest`, which certifies this gap.
     gap = 0.5 * m * (c * longest) ** 2
     return SolverPrecision(top, gap, error, steps)
 
@@ -211,6 +220,7 @@ def _solver_step_error(facts: PublicFacts, phase: Minimization, top: float) -> f
         return math.inf
     last = facts.num_records if phase.last is None else phase.last
     count = last - phase.first
+    # All coordinates of the tilt are within `MOST` standard deviations.
     tilt = MOST * phase.tilt_stddev / count * math.sqrt(dim)
     slopes = bound + tilt + 2.0 * phase.ridge * reach
     gradient = (
@@ -227,6 +237,7 @@ def _gradient_error(
 
     ``bound`` is C and ``count`` the number of records.
     """
+    # O/B, with the bound B of rows in the l2 norm.
     offset = facts.offset_bound / (facts.full_row_bound * facts.dual_ratio(2.0))
     margins = smoothness(facts) * (facts.dim + 4.0) * UNIT_ROUNDOFF * (reach + offset)
     return margins + (16.0 * UNIT_ROUNDOFF + sum_error(count)) * bound

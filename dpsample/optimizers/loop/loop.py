@@ -76,6 +76,7 @@ def take_steps(data, loss, feasible, phase, memory, rng, start, stop):
     for t in range(start, stop):
         point = memory.middle if phase.reads_middle else memory.theta
         outcome = estimate(data, loss, phase, t, point, memory, rng)
+        # The memory holds the position in the estimate, from which step t goes on.
         if outcome == PAUSED:
             return t
         if outcome == OUTCOME.failed:
@@ -173,6 +174,7 @@ class Arguments:
         They have the ``boundary_loss`` if there is one and the domain has held the
         descent back.
         """
+        # Largest factor by which the scaled iterate would have left the domain.
         is_held = memory.scale[SUM.outside] >= HELD_BACK
         return self._at_boundary if is_held and self._at_boundary else self
 
@@ -277,6 +279,8 @@ class Windows:
         batches, estimator = self.pieces.batches, self.pieces.estimator
         for start, part in self.storage.windows(batches.first, batches.last, BLOCK):
             stop = start + part.num_records
+            # The kernel sees a batch of all records of the window. The flag says that
+            # the sum over the batch is not complete, so that it is not divided yet.
             local = Full(last=stop - start).compile(stop - start, NO_DRAWS)
             yield (
                 self.clip(part),

@@ -226,7 +226,7 @@ class DescentPlan(NamedTuple):
             return math.inf
         regret = 0.5 * scales.radius**2 / (step_size * self.num_steps)
         bound = regret + 0.5 * step_size * self.slope(scales)
-        slack = 1.0 / step_size - scales.smoothness
+        slack = 1.0 / step_size - scales.smoothness  # gamma
         if slack > 0.0:
             stable = step_size * self._stability(scales)
             bound = min(bound, regret + 0.5 * self._noise(scales) / slack + stable)
@@ -319,6 +319,7 @@ def printed_noise(
     scales: DescentScales, budget: Budget, scheme: Scheme, num_steps: int, size: int
 ) -> CalibratedNoise:
     """Return the noise of Bassily et al. (2019), Algorithm 1, and its true privacy."""
+    # sigma = L sqrt(8 T log(1/delta))/(n epsilon), on the mean of a batch.
     log_term = 8.0 * num_steps * math.log(1.0 / budget.delta)
     stddev = scales.lipschitz * math.sqrt(log_term)
     stddev /= scales.num_records * budget.epsilon
@@ -353,6 +354,7 @@ class NoisyDescent(Optimizer):
         """Return batches, number of steps and noise."""
         is_paper = calibration == "paper" and budget is not None
         scheme = self.batch_scheme(is_paper=is_paper)
+        # A number of the user comes first, then the paper's, then the default.
         num_steps = self.num_steps
         if num_steps is None and budget is not None and is_paper:
             num_steps = printed_steps(scales, budget)

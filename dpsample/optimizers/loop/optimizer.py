@@ -44,7 +44,8 @@ from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 
-# Smaller noise has no grid of normal numbers.
+# Noise is rounded to a grid of steps far smaller than its scale. For smaller scales the
+# steps would be subnormal numbers, so such noise counts as none.
 LEAST_NOISE = 1e-279
 
 EQUAL_WEIGHTS = freeze(np.ones(1))  # all iterates count the same
@@ -104,6 +105,7 @@ class Loop:
         dim: int,
     ) -> CompiledPhase:
         """Return what the loop calls, and the numbers of this run."""
+        # Kernels read an empty array as "the last iterate".
         gradient = self.compile_gradient(num_records, records, rng)
         weights = np.empty(0) if self.weights is None else self.weights
         return CompiledPhase(
@@ -120,6 +122,8 @@ class Loop:
         self, num_records: int, records: RecordLimits, rng: np.random.Generator
     ) -> CompiledGradient:
         """Return the batches and the estimator alone."""
+        # Sums are divided by a public number. The size of a random batch would reveal
+        # whether a record is in it.
         divisor = self.batches.mean_size(num_records)
         return CompiledGradient(
             batches=self.batches.compile(num_records, rng),
@@ -340,6 +344,7 @@ class Recipe:
             bound = phase.estimator.record_bound(facts.dim)
             if math.isinf(bound):  # a mean that leaves it to the loss's slope bound
                 continue
+            # Sums of all parts must stay finite, and the bound a normal number.
             if not LEAST_BOUND <= bound <= FAR / facts.num_records:
                 condition = f"from {LEAST_BOUND:g} to {FAR:g}/num_records to be private"
                 check.fail("the bound of a record's gradient", condition, bound)
@@ -399,6 +404,7 @@ class Optimizer(Spec):
         """Fail where a field is so large or small that formulas overflow."""
         check.unwrap_numpy_fields(self)
         for entry in dataclasses.fields(self):  # type: ignore[arg-type]
+            # Infinity and 0 have a meaning of their own, as "no limit" and "none".
             value = getattr(self, entry.name)
             if isinstance(value, float) and value != 0.0 and math.isfinite(value):
                 named: dict[str, Any] = {entry.name: value}
@@ -477,6 +483,8 @@ def check_any_loss(recipe: Recipe, optimizer: object, *, is_private: bool) -> No
 
 def _needs_margin(phase: Phase, is_private: bool) -> str:
     """Return why a phase needs a loss of the margin, or "" if it does not."""
+    # Without a margin the clipped gradients of a loss are not the gradients of another
+    # convex loss. Then only noise in every step protects the records.
     if not isinstance(phase, Loop):
         return "minimizes a convex objective: its minimizer can move far"
     estimator = phase.estimator

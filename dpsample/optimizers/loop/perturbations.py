@@ -113,6 +113,7 @@ def add_generalized_noise(numbers, rng, scratch, gradient):
         fill_generalized_gaussian(rng, numbers.table, numbers.scale, scratch)
         for j in range(len(gradient)):
             gradient[j] += scratch[j] / numbers.copies
+    # The step is a power of two, so that the quotient and the product are exact.
     for j in range(len(gradient)):
         gradient[j] = numbers.step * np.rint(gradient[j] / numbers.step)
 
@@ -214,6 +215,7 @@ class GeneralizedGaussianNoise(Perturbation):
     def numbers(self, excess: float = 0.0) -> GeneralizedNumbers:
         """Return the scale, the grid and the table from which vectors are drawn."""
         scale = self.scale * (1.0 + excess)
+        # The mean of the copies has a scale of at least scale/copies.
         step = grid_step(scale / self.copies) if scale > 0.0 else 0.0
         return GeneralizedNumbers(scale, int(self.copies), cone_table(self.r), step)
 
@@ -263,6 +265,7 @@ def sum_error(
     num_records: int, num_central: int = 1, *, is_blocked: bool = True
 ) -> float:
     """Bound gamma of the error of a sum over the sum of the sizes of its terms."""
+    # A term passes the additions of its block, and then one for each block.
     num_roundings = num_records + 19 + num_central
     if is_blocked and num_records > BLOCK:
         num_roundings = BLOCK + math.ceil(num_records / BLOCK) + 19
@@ -299,9 +302,9 @@ def full_batch(
     )
 
 
-@check.unwrap_numpy
 # Accounting takes longer than many fits. All arguments are public, so that results can
 # be kept.
+@check.unwrap_numpy
 @lru_cache(maxsize=1024)
 def poisson(
     budget: Budget,
@@ -373,6 +376,7 @@ def epoch(
     The records are numbered from ``first``. The scheme "best" takes the smaller noise
     of the two schemes that read each record once. Without a budget there is no noise.
     """
+    # Records beyond the last full batch of `size` records are not read in this epoch.
     size, last = count // num_steps, first + count
     if scheme == "poisson":
         batches = Poisson(rate=1.0 / num_steps, first=first, last=last)
@@ -390,6 +394,7 @@ def epoch(
     shuffled = Slices(size=size, first=first, last=last, is_shuffled=True)
     if budget is None:
         return Epoch(shuffled if scheme == "shuffle" else slices, 0.0, None, "disjoint")
+    # Each record is in one batch, so the noise of a batch need not be composed.
     one_pass = []
     if scheme != "shuffle":
         noise = full_batch(budget, record_bound=record_bound, num_records=size)
@@ -432,7 +437,9 @@ class NoiseForecast(NamedTuple):
             if num_steps == 1:  # rate 1: no sampling, an exact formula
                 return self.shift / (self.gdp * self.num_records)
             power = self.gdp**2 * num_steps
+            # 1/z^2, from gdp^2 = T 4 q^2 sinh(1/z^2) or T q^2 (e^(1/z^2) - 1), q = 1/T.
             total = math.asinh(0.25 * power) if self.shift > 1.0 else math.log1p(power)
+            # A sum of q n records on average has noise z, and the mean z/(q n).
             return num_steps / (math.sqrt(total) * self.num_records)
         multiplier = self.local / math.sqrt(size)
         if self.scheme != "shuffle":

@@ -77,10 +77,10 @@ class Memory(NamedTuple):
     anchor: Array  # (dim,) start of the phase
     ball_center: Array  # (dim,) center of the local ball
     average: Array  # (dim,) weighted sum of the iterates
-    # The next three are sums of a scaled descent, see `scaled`.
+    # The next three are sums of a scaled or a decaying descent, see `scaled`.
     first_gradient: Array  # (dim,) noisy gradients of the first stage
     first_point: Array  # (dim,) points less the anchor, where these were read
-    scale: Array  # (6,) the others
+    scale: Array  # (8,) the others
     counts: Ints  # (1,) number of gradients of single records
     middle: Array  # (dim,) next query point of a step that has one
     # All that follows is workspace, except for the buckets and the control record.

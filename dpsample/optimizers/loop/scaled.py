@@ -65,6 +65,9 @@ class ScaleSum(NamedTuple):
     num_terms: int = 3  # number of terms of both sums
     num_first: int = 4  # steps of the first stage
     outside: int = 5  # largest ratio of |f u| to the part of it that the domain left
+    # Both numbers of a decaying descent, see `decaying`.
+    distance: int = 6  # r_t
+    mean_square: int = 7  # v_t, in units of the step
 
 
 STAGE = ScaledStage()

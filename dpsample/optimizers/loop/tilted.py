@@ -71,6 +71,7 @@ class TiltScales(NamedTuple):
 
     def spread(self, ridge: float, stddev: float) -> float:
         """Return the terms of the bound that fall with the ridge: tilt, stability."""
+        # The smaller of both bounds of the tilt in the module's docstring.
         m, n = self.convexity(ridge), self.num_records
         noise = min(
             self.dim * stddev**2 / (2.0 * m * n**2),
@@ -156,6 +157,8 @@ def _candidates(
     scales: TiltScales, stddev_of: Callable[[float], float], min_ridge: float
 ) -> list[float]:
     """Return a grid around the best ridge for noise that does not depend on lambda."""
+    # Ridges that balance the bias with stability alone, and with the tilt alone. The
+    # best ridge is about the larger one.
     n = scales.num_records
     plain = scales.lipschitz / (scales.radius * math.sqrt(n))
     spread = 0.5 * math.sqrt(scales.dim) / (n * scales.radius)
@@ -170,6 +173,7 @@ def _candidates(
 
 def _golden(cost: Callable[[float], float], low: float, high: float) -> float:
     """Return the minimizer by golden sections on a logarithmic scale, to a percent."""
+    # Both inner points cut off the same share, so that one of them serves again.
     share = 0.5 * (math.sqrt(5.0) - 1.0)
     a, b = math.log(low), math.log(high)
     left, right = b - share * (b - a), a + share * (b - a)

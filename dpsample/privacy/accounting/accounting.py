@@ -168,6 +168,8 @@ def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
     check.instance(Event, event=event)
     check.half_open(0.0, 1.0, delta=delta)
     check.one_of(RELATIONS, relation=relation)
+    # Bounds that are already below delta need not be improved, so that the search skips
+    # the slow ones.
     parts = normal_parts(event, relation)
 
     def curve(epsilon: float) -> float:
@@ -345,6 +347,7 @@ def _single_delta(
         fails = part.delta if isinstance(part, ApproximateEvent) else 0.0
         if epsilon >= part.epsilon:
             return fails
+        # 1 - (1 + e^epsilon)/(1 + e^epsilon_0), without cancellation.
         excess = -math.expm1(epsilon - part.epsilon)
         response = excess / (1.0 + math.exp(-part.epsilon))
         return (fails + (1.0 - fails) * response) * ROUND_UP
@@ -420,6 +423,7 @@ def _split_delta(
         others.remove(part)
     terms = [(part,) for part in alone] + ([tuple(others)] if others else [])
     # totals[i] is the smallest sum for i shares of the terms up to now.
+    # The shares add up to a little less than epsilon, although sums are rounded.
     unit, shares = epsilon / 32.0 / ROUND_UP, range(33)
     totals = [0.0] * len(shares)
     # One term after the other, so that the work grows linearly with their number.
@@ -488,6 +492,7 @@ def sum_pairs(
     pairs: Iterable[tuple[float, float] | None],
 ) -> tuple[Sum, Sum] | None:
     """Add epsilons and deltas, or return None if one of the pairs is None."""
+    # Sums of doubles are exact here, so that they do not depend on the order of parts.
     epsilons, deltas = list[float](), list[float]()
     for pair in pairs:
         if pair is None:

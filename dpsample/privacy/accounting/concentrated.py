@@ -123,6 +123,7 @@ def rho_from_budget(epsilon: float, delta: float) -> float:
     """
     check.positive(epsilon=epsilon)
     check.open_interval(0.0, 1.0, delta=delta)
+    # `zcdp_delta` rounds up by such margins, which are left free here.
     log_delta = math.log(delta) - 3.0 * MARGIN
 
     # log delta = t ((1 + t) rho - epsilon) + h(t), solved for rho at every order 1 + t.

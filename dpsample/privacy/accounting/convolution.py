@@ -226,7 +226,8 @@ class Composition:
                 further_tilt = 0.5 * further_tilt
             ends.append(sign * previous / self._interval)
         first = math.floor(ends[0])
-        # A power of two above the number of cells, and at least 16.
+        # The transform is fast for powers of two. The one returned is above the number
+        # of cells, and at least 16.
         return first, 1 << max(math.ceil(ends[1]) - first, 8).bit_length()
 
     def _window(self, tilt: float) -> Window:

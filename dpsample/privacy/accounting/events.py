@@ -106,6 +106,7 @@ class PoissonGaussianEvent(Event):
             check.fail("sampling_rate", "<= 1", self.sampling_rate)
         check.positive(noise_multiplier=self.noise_multiplier)
         check.integer(1, num_steps=self.num_steps)
+        # Numbers of steps stay integers in the JSON, and the others become floats.
         rate, noise = self.sampling_rate, self.noise_multiplier
         self._store(sampling_rate=rate, noise_multiplier=noise)
         object.__setattr__(self, "num_steps", int(self.num_steps))
@@ -524,6 +525,7 @@ def _from_dict(data: Json, levels_left: int) -> Event:
     check.instance(dict, data=data)
     if levels_left == 0:
         check.fail("data", f"of events nested less than {MAX_DEPTH} deep", "more")
+    # Events inside are rebuilt first, because the outer one checks their types.
     inner: dict[str, Any] = {}
     if isinstance(data.get("events"), list):
         inner["events"] = tuple(

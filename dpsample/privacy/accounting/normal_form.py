@@ -81,7 +81,7 @@ def _near_parts(parts: tuple[Event, ...], distance: float) -> tuple[Event, ...]:
     if distance == 0.0:
         return parts
     whole = ComposedEvent(parts or (PureEvent(0.0),))
-    # Largest total variation of a `NearEvent`. At it delta is 1.
+    # A `NearEvent` wants a distance below 1. At the largest one delta rounds to 1.
     return (NearEvent(whole, min(distance, 1.0 - 2.0**-53)),)
 
 

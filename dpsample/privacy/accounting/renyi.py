@@ -90,6 +90,7 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
     _check_curve(curve)
 
     def log_delta(t: float) -> float:
+        # The order is rounded, and t must belong to it.
         order, divergence = _evaluate(curve, t)
         t = order - 1.0
         # The difference of two large numbers loses more than the margin.
@@ -185,7 +186,7 @@ def search_minimum(bound: Callable[[float], float]) -> float:
         value = bound(math.exp(log_t))
         return math.inf if math.isnan(value) else value
 
-    # log(order - 1) from -30 to 60. Orders closer to 1, and larger ones, are useless.
+    # The grid has log(order - 1) from -30 to 60. Orders beyond either end are useless.
     low, high, num_cells = -30.0, 60.0, 180
     width = (high - low) / num_cells
     grid = [low + width * i for i in range(num_cells + 1)]
@@ -227,6 +228,8 @@ def sampled_delta(
         terms = [*moments, t * (1.0 + t) * rho, -t * epsilon, log_factor(t)]
         return math.fsum(terms) + 8.0 * UNIT_ROUNDOFF * math.fsum(map(abs, terms))
 
+    # The bound is nearly convex in the logarithm of t, so that the first rise on the
+    # grid ends the valley. Another order would be valid as well.
     low, high = 0, num_octaves * per_octave
     while low < high:
         middle = (low + high) // 2

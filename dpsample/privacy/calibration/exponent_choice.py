@@ -84,12 +84,13 @@ def noise_cost(dim: int, p: float, r: float, *, criterion: Criterion = "dual") -
     """
     check.one_of(("dual", "euclidean", "dual_bound"), criterion=criterion)
     check.half_open(1.0, LARGEST + 1.0, r=r)
-    variance = smooth_sensitivity(sensitivity=1.0, dim=dim, p=p, r=r) ** 2
+    variance = smooth_sensitivity(sensitivity=1.0, dim=dim, p=p, r=r) ** 2  # sigma^2
     q = dual(p)
     if criterion == "dual_bound":
         if r > max(q, 2.0):
             check.fail("r", f"<= q = {q:g} for the bound of the dual norm", float(r))
         return dim * variance * (1.0 if q >= 2.0 else dim ** (2.0 / q - 1.0))
+    # The equation of the module, with s = target.
     target = q if criterion == "dual" else 2.0
     radius = math.exp(math.lgamma(dim / r) - math.lgamma((dim + 2.0) / r))
     moment = mean_norm_power(2.0, q=target, r=float(r), dim=dim)
@@ -135,6 +136,7 @@ def best_exponent(
     6.65
     """
     gaussian = noise_cost(dim, p, 2.0, criterion=criterion)
+    # l_r norms hardly change from r = log(dim) on, but the factor r - 1 grows.
     largest = min(dual(p), 4.0 * math.log(dim) + 2.0)
     if largest <= 2.0:
         return ExponentChoice(2.0, gaussian, gaussian)
@@ -143,6 +145,7 @@ def best_exponent(
     def cost(r: float) -> float:
         return noise_cost(dim, p, r, criterion=criterion)
 
+    # The cost may have two minima, so a grid finds the better one first.
     grid = np.geomspace(2.0, largest, 33)
     grid[-1] = largest  # which rounding may have passed
     costs = [cost(float(r)) for r in grid]

@@ -295,6 +295,7 @@ def _numbers_by_range(inputs: CalibrationInputs, range_bound: float) -> dict[str
     omega = facts.loss_range(budget.relation)
     delta_exact = _delta_exact(inputs)
     check.normal(loss_range=omega, remedy=BEYOND_FLOATS)
+    # k = n eta/Omega, rounded down, as privacy falls with k.
     k = num_records * range_from_budget(budget.epsilon, delta_exact) / omega
     k *= 1.0 - MARGIN
     mu = FLATNESS * dim / (k * range_bound)
@@ -303,6 +304,8 @@ def _numbers_by_range(inputs: CalibrationInputs, range_bound: float) -> dict[str
     risk_bound = dim / k + mu * range_bound
     proofs: tuple[str, ...] = ("RISK.MEAN",)
     if inputs.risk == "population":
+        # A replaced record changes log densities by an interval of this length. So the
+        # mean of its loss moves by at most tanh(length/4) times the range of the loss.
         single = facts.loss_range("zero_out")
         swap = 2.0 * k * single / num_records
         risk_bound += math.tanh(0.25 * swap) * single
@@ -433,6 +436,7 @@ def _temperature(
     if inputs.has_ridge:
         return inputs.strong_convexity / ratio, inputs.strong_convexity
     check.normal(**{"range_bound*mu/k": ratio * range_bound}, remedy=BEYOND_FLOATS)
+    # mu Theta + C/k = a Theta k + C/k is smallest here.
     k = math.sqrt(constant / (ratio * range_bound))
     return k, ratio * k
 

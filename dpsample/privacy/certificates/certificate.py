@@ -144,6 +144,7 @@ class Certificate(Published, MechanismTerms):
         if self.sampler is not None:
             check.fail("sampler", "named once", self.sampler)
         spec: Any = read_mechanism(sampler)
+        # An empty digest is computed again, over the new fields.
         limit = None if max_work is None else float(max_work)
         return dataclasses.replace(
             self,
@@ -279,6 +280,8 @@ def assumptions_of(
     base = (declared, *kind.common, *(("RIDGE",) if terms.has_ridge else ()))
     if sampler is None:
         return base
+    # Work limits and deadlines make some outcomes depend on the records, which the
+    # guarantee excludes by these assumptions.
     limited = () if max_work is None else ("DRAW.WORK",)
     due = ("DRAW.DEADLINE",) if has_deadline else ()
     return (*base, *kind.assumptions, *limited, *due, records)

@@ -11,19 +11,14 @@ import dataclasses
 import json
 import math
 import numbers
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpsample import regularizers
 from dpsample.core import check
 from dpsample.core.spec import Json
-from dpsample.privacy.accounting.attack_risk import (
-    round_decimal,
-)
+from dpsample.privacy.accounting.attack_risk import round_decimal
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
-
-if TYPE_CHECKING:
-    pass
 
 # Maximum number of characters of an integer. Counts have fewer.
 LONGEST_INTEGER = 40
@@ -47,6 +42,7 @@ def to_plain(value: Any) -> object:
         return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
+    # A bool is an integer, too, so it comes first.
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, numbers.Integral):
@@ -77,6 +73,7 @@ def parse(name: str, value: Any) -> Any:
     if name == "seeded":
         check.instance(bool, seeded=value)
         return value
+    # All other fields are numbers >= 0. Two of them may be absent.
     number = _with_infinity(value)
     if not (name in ("confidence", "max_work") and number is None):
         check.at_least(0.0, **{name: number})
@@ -96,6 +93,7 @@ def load_json(text: object, kind: str, former: tuple[str, ...] = ()) -> Json:
     content: Any = strict_json(text)
     stated_format = content.get("format") if isinstance(content, dict) else None
     if stated_format not in (kind, *former):
+        # The same name with another number at its end is another version.
         remedy = ""
         if isinstance(stated_format, str) and stated_format.rstrip(
             "0123456789"

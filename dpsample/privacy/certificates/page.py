@@ -46,10 +46,6 @@ PROTECTION = {
     "weak": "but so little of it that the answer may say much about a single record",
     "none": "but the answer may say nearly everything about a single record",
 }
-UNVERIFIED = (
-    "Not verified: the numbers are as a file states them. Recompute them before you "
-    "rely on them or publish them."
-)
 SEAL = {"yes": "✔", "weak": "⚠", "no": "✘"}
 # Style sheet of the page, for screens and for print.
 STYLE = """
@@ -265,6 +261,7 @@ def chart(
         color = "#555" if index else "#0b4f8a"
         ends = [plane.to_pixels(*pair) for pair in values]
         parts += [svg_line(ends, stroke=color, stroke_width=2.5, **dashes)]
+        # The middle point of the line, from which its name is moved.
         a, b = ends[len(ends) // 2]
         a += position.right
         # The name stays inside the chart.
@@ -363,6 +360,7 @@ def curve_section(certificate: Sealed, risk: AttackRisk) -> list[Html]:
     # A delta that holds at some epsilon holds at every larger one.
     deltas = np.minimum.accumulate([delta_at(e) for e in grid]).tolist()
     values = list(zip(grid, deltas, strict=True))
+    # The axis begins a power of ten below the promised delta, which may be 0.
     low = 10.0 ** math.floor(math.log10(max(delta, 1e-290)) - 1.0)
     step = 10.0 ** math.floor(math.log10(max_epsilon / 2.0))
     # Ticks are 1, 2 or 5 times a power of ten apart. The factor is also 1 if even this
@@ -457,7 +455,11 @@ def state_line(certificate: Sealed) -> Html:
         reasons = dict(certificate._rows())["releasable"].removeprefix("NO: ")
         words = " ".join([f"{words}{reasons}.", *certificate.warnings])
     elif certificate.is_unverified:
-        kind, words = "weak", " ".join([UNVERIFIED, *certificate.warnings])
+        text = (
+            "Not verified: the numbers are as a file states them. Recompute them "
+            "before you rely on them or publish them."
+        )
+        kind, words = "weak", " ".join([text, *certificate.warnings])
     elif certificate.warnings:
         kind, words = "weak", " ".join(certificate.warnings)
     else:
@@ -626,8 +628,9 @@ class Published(Sealed):
             One HTML document without scripts that loads nothing from elsewhere: what is
             promised, what an attacker can learn, the privacy curve, assumptions in
             plain words, and the certificate itself, as a link, with how to verify it.
-            Of what is read from JSON it says "Not verified", unless `dpsample.verify`
-            has passed before, as in the page of an answer and on the command line.
+            It says "Not verified" if the certificate was read from JSON, unless
+            `dpsample.verify` has passed before, as in the page of an answer and on the
+            command line.
 
         Raises
         ------

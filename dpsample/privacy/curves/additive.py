@@ -113,6 +113,8 @@ def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> f
     check.at_least(2.0, r=r, remedy=remedy)
     if math.isinf(r):
         check.fail("r", "finite", r, remedy)
+    # Half of the squared l_r norm is (r - 1)-smooth in l_r. So the noise hides a change
+    # as well as Gaussian noise hides one that is longer by the root of this factor.
     ratio = conversion(dim, dual(p), r)
     return round_up(math.sqrt(r - 1.0) * sensitivity * ratio)
 

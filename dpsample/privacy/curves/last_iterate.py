@@ -117,7 +117,10 @@ def _one_per_step(name: str, value: ArrayLike, steps: Array) -> Array:
 
 
 def _string_length(c: Array, s: Array, stddev: Array, start: float) -> float:
-    """Return mu, the root of the sum of (dS)^2/dV over the taut string, rounded up."""
+    """Return mu, the root of the sum of (dS)^2/dV over the taut string, rounded up.
+
+    ``c``, ``s`` and ``stddev`` hold c_k, s_k and sqrt(v_k) of the steps k = 1..T.
+    """
     from scipy.optimize import isotonic_regression
 
     products, powers = _suffix_products(c)
@@ -127,10 +130,13 @@ def _string_length(c: Array, s: Array, stddev: Array, start: float) -> float:
         rises = _in_units(unit, s, products[1:], powers[1:])  # dS
         rises[:1] += _in_units(unit, start, products[:1], powers[:1])
         widths = _in_units(unit, stddev, products[1:], powers[1:]) ** 2  # dV
-        # Steps with a vanishing variance join the next step that has one.
+        # Steps with a vanishing variance join the next step that has one. Their points
+        # are right above the points before them, where the minorant does not touch. The
+        # last step has the width 1, so there is a next one.
         noisy = np.flatnonzero(widths > 1e-200)
         rises = np.add.reduceat(rises, np.append(0, noisy[:-1] + 1))
         slopes = rises / widths[noisy]
+        # A slope that underflows to 0 would leave its part of mu out.
         slopes[rises > 0.0] = np.maximum(slopes[rises > 0.0], check.MIN_NORMAL)
         sums = widths.sum(), rises.sum(), slopes.sum()  # the regression forms them
     if not np.isfinite(sums).all():
@@ -143,6 +149,8 @@ def _string_length(c: Array, s: Array, stddev: Array, start: float) -> float:
     longest = float(lengths.max())
     if longest == 0.0:
         return 0.0
+    # Sums of T positive terms have a relative error of T roundings. There are a few of
+    # them, and a constant number of other operations.
     rounding = 1.0 + (8.0 * len(c) + 96.0) * 2.0**-53
     return longest * math.sqrt(float(np.sum((lengths / longest) ** 2)) * rounding)
 
@@ -163,6 +171,7 @@ def _suffix_products(c: Array) -> tuple[Array, NDArray[np.int64]]:
         block[:], block_powers = np.frexp(np.cumprod(block))
         powers[first:end] += shift + block_powers
         shift += int(block_powers[-1])
+        # The next block continues from the mantissa of this one's last product.
         products[end : end + 1] *= block[-1]
     return products[::-1], powers[::-1]
 

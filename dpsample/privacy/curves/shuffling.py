@@ -66,7 +66,6 @@ ShuffleMethod = Literal["numerical", "closed_form"]
 # This factor exceeds the relative rounding errors of a sum over blocks. Half of the
 # margin covers the errors of one term.
 ROUND_UP = 1.0 + 1e-9
-TERM_ROUND_UP = 1.0 + 5e-10
 # Maximum number of terms of a sum. More of them would give a smaller bound.
 MAX_BLOCKS = 2048
 LARGEST_EPSILON = 600.0  # its exponential is far from overflow
@@ -277,7 +276,7 @@ def _deltas(counts: Array, epsilon: float, local_epsilon: float) -> Array:
     # A part of them grows with the root of the number of coin flips.
     rounding = (4e-12 + 5e-15 * np.sqrt(counts)) * first_term
     # `shuffle_delta` multiplies by ROUND_UP, which covers small errors already.
-    return np.maximum(deltas, (deltas + rounding) / TERM_ROUND_UP)
+    return np.maximum(deltas, (deltas + rounding) / (1.0 + 5e-10))
 
 
 def upper_tail(bound: Array, flips: Array | float, rate: float) -> Array:

@@ -9,7 +9,8 @@ and its Hessian is close to the precision, also at the boundary.
 Boxes, simplices, polytopes and Euclidean balls have such a barrier. On an l1 ball it
 acts on twice as many coordinates. Other balls have no barrier here, and the precision
 at their boundary is a formula. In more than `MAX_DENSE` dimensions the mass matrix is a
-diagonal plus a matrix of low rank.
+diagonal plus a matrix of low rank, and a Euclidean ball adds a multiple of I to the
+precision (`_ball_pressure`).
 
 The fit changes running times only, and never the distribution of a draw.
 """
@@ -69,6 +70,9 @@ class BarrierFit(NamedTuple):
     # Normal of a sphere along which `_widen_along_normal` raised the variance, so that
     # it must not be learned from draws. None if it did not.
     normal: Array | None = None
+    # Whether flights should be rotations, as the Gaussian alone has nearly the shape of
+    # the draws in a round domain.
+    rotates: bool = False
 
 
 def barrier_fit(target: GibbsTarget) -> BarrierFit:
@@ -447,12 +451,14 @@ def _fit_low_rank(target: GibbsTarget) -> BarrierFit:
     margins = rows @ center + (data.offset if data.offset.size else 0.0)
     squares = rows**2 if data.dense.shape[0] else rows.multiply(rows)
     fixed = target.k * target.mu * regularizer_hessian(target, center)
-    barrier = _barrier(target.domain, target.dim)
+    is_round = target.domain.is_euclidean_ball
+    slope = target.gradient(interior) if is_round else center
+    barrier = None if is_round else _barrier(target.domain, target.dim)
     floor: Any = 0.0
     if barrier is not None:
         fixed = fixed + barrier.differentiate(center)[1]
     # The floor has the variances of a ball of the domain's widths.
-    elif target.domain.is_bounded:
+    elif target.domain.is_bounded and not is_round:
         half = target.domain.half_widths(target.dim)
         floor = (target.dim + 2.0) / np.asarray(half) ** 2
     weight, width = target.k / data.num_records, np.ones(data.num_records)
@@ -461,7 +467,10 @@ def _fit_low_rank(target: GibbsTarget) -> BarrierFit:
     # variable on +- w has the variance w^2 / 3.
     for _ in range(3):
         curvatures = weight * averaged_slopes(target, margins, width)[1]
-        scale = 1.0 / np.sqrt(squares.T @ curvatures + np.diag(fixed) + floor)
+        precision = squares.T @ curvatures + np.diag(fixed)
+        if is_round:
+            floor = _ball_pressure(precision, slope, target.numbers.body.radius)
+        scale = 1.0 / np.sqrt(precision + floor)
         width = np.sqrt(3.0 * (squares @ scale**2)) + 1e-6
     # On the simplex velocities have no part along the vector of ones.
     removed = np.zeros((target.dim, 0))
@@ -482,7 +491,41 @@ def _fit_low_rank(target: GibbsTarget) -> BarrierFit:
     # Eigenvalues below this limit are rounding errors, and may be negative.
     roots = np.maximum(eigenvalues, 1e-6) ** -0.5
     stretch = np.concatenate([np.zeros(removed.shape[1]), roots])
-    return BarrierFit(center, low_rank(scale, np.hstack([removed, outer]), stretch))
+    mass = low_rank(scale, np.hstack([removed, outer]), stretch)
+    return BarrierFit(center, mass, rotates=is_round and floor < precision.mean())
+
+
+def _ball_pressure(precision: Array, slope: Array, radius: float) -> float:
+    """Return the number nu >= 0 that a ball adds to a diagonal precision.
+
+    In many dimensions a Gaussian of precision D + nu I whose mean square length is
+    radius^2 has nearly the distribution of one of precision D in the ball: this is the
+    spherical model of Berlin and Kac (1952, Physical Review 86, 821). About the ball's
+    center, where the energy has the slope g, the square length has the mean
+
+        sum_j (g_j / (D_j + nu))^2 + 1 / (D_j + nu),
+
+    which decreases in nu. The number is 0 if the ball hardly confines the Gaussian. The
+    uniform distribution has nu = dim / radius^2.
+    """
+
+    def mean_square(nu: float) -> float:
+        variances = 1.0 / np.maximum(precision + nu, 1e-300)
+        return float(((slope * variances) ** 2 + variances).sum())
+
+    target = radius * radius
+    low = 0.0
+    # At this number both sums are at most half of the square of the radius.
+    high = 2.0 * len(slope) / target + 2.0 * float(np.linalg.norm(slope)) / radius
+    if not (mean_square(low) > target and math.isfinite(high)):
+        return low
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if mean_square(middle) > target:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def _fit_diagonal(target: Density) -> BarrierFit:
@@ -492,9 +535,13 @@ def _fit_diagonal(target: Density) -> BarrierFit:
     eye = np.eye(target.dim)
     _, precision = averaged_derivatives(target, eye, center, None)
     curvature = np.diag(precision).copy()
-    barrier = _barrier(target.domain, target.dim)
-    if barrier is not None:
-        curvature += np.diag(barrier.differentiate(center)[1])
+    if target.domain.is_euclidean_ball:
+        slope, radius = target.gradient(interior), target.numbers.body.radius
+        curvature += _ball_pressure(curvature, slope, radius)
+    else:
+        barrier = _barrier(target.domain, target.dim)
+        if barrier is not None:
+            curvature += np.diag(barrier.differentiate(center)[1])
     scale = 1.0 / np.sqrt(curvature)
     removed = np.zeros((target.dim, 0))
     # On the simplex velocities have no part along the vector of ones.

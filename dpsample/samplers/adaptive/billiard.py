@@ -185,6 +185,11 @@ class BilliardPlan(NamedTuple):
     hull_origin: Array  # (dim,): a point of the domain's affine hull
     hull_normals: Array  # (dim - rank, dim): orthonormal rows
 
+    @property
+    def rotates(self) -> bool:
+        """Whether a bounded body's plan has leaps of rotations with kicks."""
+        return bool(self.is_harmonic and self.has_kicks and not self.is_free)
+
 
 @by_address
 class BilliardWork(NamedTuple):
@@ -262,15 +267,17 @@ def new_plan(
     length: float = LENGTH,
     max_leaps: int = MAX_LEAPS,
     pivot: Array | None = None,
+    rotates: bool = False,
 ) -> BilliardPlan:
     """Return the plan of a target. With a pivot, flights are rotations without kicks.
 
-    In the whole space they are rotations about the center, with kicks.
+    In the whole space they are rotations about the center, with kicks. A plan that
+    ``rotates`` has the same in a domain for which there are exits of rotations.
     """
     domain, body = target.domain, target.numbers.body
     exit_function = find_exit_function(domain, target.dim)
     is_free = domain.is_whole_space
-    is_harmonic = is_free or pivot is not None
+    is_harmonic = is_free or rotates or pivot is not None
     force = np.array(force, dtype=np.float64)
     facet_directions = np.ascontiguousarray(mass.apply(body.matrix))
     pull, middle = -mass.apply(force), np.zeros(target.dim)
@@ -287,9 +294,8 @@ def new_plan(
     # leap multiplies the point by 1 - step^2 / 2, which is 0 for a step of 1.4. Between
     # flat facets a leap is mostly flight, and its step may be longer.
     longest_step = length * (1.3 if is_flat else 0.95)
-    rotation_exit = None
-    if pivot is not None:
-        rotation_exit = exits.rotation_exit(exit_function)
+    is_rotated = rotates or pivot is not None
+    rotation_exit = exits.rotation_exit(exit_function) if is_rotated else None
     hull_origin, hull_normals = domain.hull_normals(target.dim)
     return BilliardPlan(
         step=float(step),

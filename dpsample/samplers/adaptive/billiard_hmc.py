@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.renamed import renamed
+from dpsample.core.renamed import accept_former_names
 from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS
 from dpsample.samplers.adaptive.warmup import WarmUp, disperse, warm_up
@@ -16,7 +16,7 @@ from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs_target import GibbsTarget
 
 
-@renamed(max_leaps="max_leapfrog_steps", length="trajectory_length")
+@accept_former_names(max_leaps="max_leapfrog_steps", length="trajectory_length")
 @dataclass(frozen=True, kw_only=True)
 class BilliardHMC(Sampler):
     """Hamiltonian Monte Carlo with exact reflections, in a learned metric.

@@ -218,6 +218,7 @@ def warm_up(
         step=min(0.5 / fit.mass.rank**0.25, length),
         length=length,
         max_leaps=max_leaps,
+        rotates=fit.rotates,
     )
     learned = _run_windows(_Pilots(target, plan, rng), plan, fit)
     plan, has_settled = learned.plan, learned.has_settled
@@ -460,6 +461,7 @@ def _learn_plan(
         step=window.plan.step,
         length=window.plan.length,
         max_leaps=window.plan.max_leaps,
+        rotates=window.plan.rotates,
     )
 
 

@@ -71,7 +71,11 @@ class ChordSliceWork(NamedTuple):
 
 
 def step(target, pieces, plan, state, rng):
-    """Move to a point of the slice on a random chord."""
+    """Move to a point of the slice on a random chord.
+
+    ``pieces`` are the C functions of the target. ``state.work`` is the memory that they
+    need, and ``state.workspace`` is this sampler's own.
+    """
     noise = state.vectors[ROW.noise, : plan.factor.shape[1]]
     direction = state.vectors[ROW.direction]
     proposal, ends = state.vectors[ROW.proposal], state.workspace.ends
@@ -88,13 +92,13 @@ def step(target, pieces, plan, state, rng):
         return FUNCTION_FAILED
     state.counts[COUNT.proposals] += 1
     level = state.energy[0] + rng.standard_exponential()
-    # The width has a tail of power 2, which reaches far in heavy tails of a density.
-    # Least width of an interval, in standard deviations. It rarely cuts a Gaussian.
+    # P(width > w) = (8/w)^2. An interval of at least 8 standard deviations rarely cuts
+    # off a part of a Gaussian, and sometimes it is long enough for heavy tails.
     width = 8.0 / math.sqrt(1.0 - rng.random())
     share = rng.random()
     low, high = max(low, -width * share), min(high, width * (1.0 - share))
-    # Halvings after which an interval is only rounding errors long, and the chain
-    # stays.
+    # Each round cuts the interval about in half. After 200 it has the length of a
+    # rounding error, and the chain stays where it is.
     for _ in range(200):
         t = low + (high - low) * rng.random()
         for j in range(direction.shape[0]):
@@ -170,12 +174,14 @@ class ChordSlice(Sampler):
         steps = rank if self.num_steps is None else self.num_steps
         gaussian = fit(target)
         for i in range(NUM_ROUNDS):
+            # Each round walks with the covariance of the round before.
             pilot = _build(target, gaussian, steps)
             gaussian = sampler.learn_covariance(gaussian, pilot, rng, 2**i)
         return _build(target, gaussian, steps)
 
 
 def _build(target: GibbsTarget, gaussian: GaussianFit, num_steps: int) -> PreparedChain:
+    """Return the chain whose directions have the covariance of a Gaussian."""
     chord = gibbs_target.chord_of(target)
     return PreparedChain(
         target=target,
@@ -184,6 +190,7 @@ def _build(target: GibbsTarget, gaussian: GaussianFit, num_steps: int) -> Prepar
         init_fn=init,
         start=gaussian.center,
         num_steps=num_steps,
+        # The pilot rounds have found the bulk of the density already.
         num_warmup=200,
-        scatter=gaussian.factor,
+        scatter=gaussian.factor,  # covariance of the starts of several chains
     )

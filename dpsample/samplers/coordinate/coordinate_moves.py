@@ -21,7 +21,7 @@ from dpsample.core.jit import Pointer, kernel
 from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
 from dpsample.numerics.heaps import sort_pairs
 from dpsample.problem.records import Data, curvature_matrix
-from dpsample.regularizers import SchattenSquared, SquaredNorm
+from dpsample.regularizers import SchattenSquared
 from dpsample.samplers.chain import COUNT
 from dpsample.samplers.coordinate.slacks import KIND, CoordinateBody, make_body
 from dpsample.samplers.gaussian_fit import GaussianFit
@@ -331,7 +331,8 @@ def find_domain_chord(target, plan, state, i):
 
 def has_quadratic_regularizer(target: Gibbs) -> bool:
     """Return whether the regularizer is a multiple of a squared Euclidean distance."""
-    is_norm = isinstance(target.regularizer, SquaredNorm | SchattenSquared)
+    regularizer = target.regularizer
+    is_norm = regularizer.is_plain_norm or isinstance(regularizer, SchattenSquared)
     return bool(is_norm and target.numbers.regularizer.exponent == 2.0)
 
 

@@ -175,6 +175,7 @@ def energy(plan, noise, theta):
     """Return V at a draw, by the formula of `Quadratic`. No record is read."""
     total = plan.level
     for j in range(theta.shape[0]):
+        # A correlated draw is mean + L z, and there V = level + |z|^2 / 2.
         if plan.kind == KIND.correlated:
             total += 0.5 * noise[j] * noise[j]
         else:
@@ -208,8 +209,9 @@ run = compile_run(step)
 
 def quadratic(target: Gibbs) -> Quadratic | None:
     """Return the plan, or None unless energy and domain are of a supported kind."""
-    facts, exponent = target.problem.facts, target.numbers.regularizer.exponent
-    if exponent != 2.0 and target.mu > 0.0:
+    facts, params = target.problem.facts, target.numbers.regularizer
+    is_round = params.exponent == 2.0 and len(params.weights) == 0
+    if not is_round and target.mu > 0.0:
         return None
     if facts.loss.name == "squared" and facts.domain.is_whole_space:
         return _correlated_gaussian(target)
@@ -219,7 +221,8 @@ def quadratic(target: Gibbs) -> Quadratic | None:
 def explain_unsupported(facts: PublicFacts, regularizer: Regularizer) -> str:
     """Return why public facts allow no exact draw with mu > 0, or "" if they do."""
     loss, domain, dim = facts.loss.name, facts.domain, facts.dim
-    is_round = regularizer.params(dim, facts.center).exponent == 2.0
+    params = regularizer.params(dim, facts.center)
+    is_round = params.exponent == 2.0 and len(params.weights) == 0
     is_drawn = loss == "linear" and _kind(domain, dim, is_weighted=True) is not None
     is_drawn = is_drawn or (loss, domain.name) == ("squared", "whole_space")
     is_small = domain.affine_dim(dim) <= MAX_DIM

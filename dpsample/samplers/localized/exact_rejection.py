@@ -87,7 +87,6 @@ from dpsample.numerics.exact import (
 from dpsample.problem.facts import smoothness_or_inf
 from dpsample.problem.records import Data
 from dpsample.problem.storage import add_entries
-from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import WorkLimitError
 from dpsample.samplers.localized import columns, proposals
 from dpsample.samplers.localized.exact_sums import add_sums, sum_records
@@ -160,9 +159,7 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
 def _has_digits(target: Gibbs) -> bool:
     """Return whether energy and domain can be computed to any number of digits."""
     domain, (min_curvature, max_curvature) = target.domain, target.curvature
-    is_quadratic = (
-        isinstance(target.regularizer, SquaredNorm) and min_curvature == max_curvature
-    )
+    is_quadratic = target.regularizer.is_plain_norm and min_curvature == max_curvature
     is_body = domain.has_exact_test and (domain.is_whole_space or domain.is_bounded)
     return is_quadratic and is_body and target.problem.loss.has_digits
 
@@ -527,7 +524,7 @@ def _exact_rise(
             response = float(part.response[record])
             total += loss._exact_value(margin + step, response)
             total -= loss._exact_value(margin, response)
-            # Records in decimals between two tests of Ctrl-C.
+            # Decimals are slow, and 64 records are short enough to notice Ctrl-C.
             if record % 64 == 0:
                 pauses.notify_listeners()
     return (total,)

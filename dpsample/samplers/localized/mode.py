@@ -114,7 +114,8 @@ def find(
         move = model_step(inner_geometry, point, gradient, hessian)
         if move is None or not np.isfinite(move).all():
             return None
-        # At least half of the squared Newton decrement.
+        # This is the gain of the model to first order, which is at least half of the
+        # squared Newton decrement.
         gain = -float(gradient @ move)
         # Derivatives of the entropy change with the logarithms of coordinates, so it
         # needs more steps.

@@ -54,8 +54,10 @@ NUM_TRIAL_PROPOSALS = 256
 class Proposal(NamedTuple):
     """Gaussian, on a halfspace if x0 is on a sphere.
 
-    Along the unit vector ``inward`` of the precision's norm the coordinate is a tail
-    with density exp(-rate tau - tau^2 / 2) on tau >= -start.
+    ``inward`` is a unit vector in the precision's norm, and in that norm orthogonal to
+    the boundary of the halfspace. The coordinate tau of v along it has a density
+    proportional to exp(-rate tau - tau^2 / 2) on tau >= -start, a tail of a normal
+    distribution.
     """
 
     root: Array  # (m, m): lower Cholesky factor of the precision
@@ -84,7 +86,8 @@ def propose(proposal, rng, vectors, costs):
             vectors[i, j] += proposal.mean[j]
     costs[:] = 0.0
     if proposal.has_halfspace:
-        # Until the end of this block the costs hold the positive numbers tau + start.
+        # tau + rate is standard normal above rate - start. Until the end of this block
+        # the costs hold its excess, the positive numbers tau + start.
         tail_excess(np.full(size, proposal.rate - proposal.start), rng, costs)
         for i in range(size):
             move = costs[i] - proposal.start
@@ -105,7 +108,8 @@ def propose(proposal, rng, vectors, costs):
 def fill_sphere_proposal(free, multiplier, share, root, mean, inward, dual):
     """Fill the arrays of a proposal for x0 on a sphere.
 
-    ``free.mean`` is -e. Return the norm of q, and <e, inward>.
+    ``free`` is the proposal without the halfspace, whose mean is -e here. Return the
+    norm of q that is dual to the precision's, and <e, inward>.
     """
     rank, precision = mean.shape[0], np.empty(free.root.shape)
     np.dot(free.root, free.root.T, precision)
@@ -116,13 +120,14 @@ def fill_sphere_proposal(free, multiplier, share, root, mean, inward, dual):
         for i in range(rank):
             root[j, i] = factor[j, i]
         mean[j], inward[j] = free.mean[j], -multiplier * free.outward[j]
+    # With P = root root^T the mean becomes -P^{-1} e, and inward P^{-1} q.
     solve_lower(root, mean)
     solve_upper(root, mean)
     solve_lower(root, inward)
     solve_upper(root, inward)
     square, along = 0.0, 0.0
     for j in range(rank):
-        square -= multiplier * free.outward[j] * inward[j]
+        square -= multiplier * free.outward[j] * inward[j]  # <q, P^{-1} q>
     size = np.sqrt(square)
     for j in range(rank):
         inward[j] /= size
@@ -188,7 +193,8 @@ def _new_gaussian(
     )
 
 
-# It takes the place of a proposal that is not compiled, in calls of kernels.
+# A `Corner` proposes in Python. Kernels then receive this as their argument of the same
+# type, and do not read it.
 NONE = _new_gaussian(np.empty((0, 0)), np.empty(0), None)
 
 
@@ -344,6 +350,7 @@ class Corner:
         free: Array = linalg.solve_triangular(
             self.root, noise.T, lower=True, trans="T"
         ).T
+        # y = (I - E A) free is the part of the Gaussian with A y = 0.
         v = self.base + free - (free @ self.sides.T + slacks) @ self.back.T
         # The first sum has rounding errors of larger terms. This restores the slacks.
         v += (self.depths - v @ self.sides.T - slacks) @ self.back.T

@@ -37,11 +37,11 @@ from dpsample.targets.gibbs_target import GibbsTarget
 class MALAVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors."""
 
-    noise: int = 0
-    proposal: int = 1
-    new_gradient: int = 2
-    drift: int = 3
-    white: int = 4
+    noise: int = 0  # z, from which the whitened drift is subtracted
+    proposal: int = 1  # x'
+    new_gradient: int = 2  # gradient at the proposal
+    drift: int = 3  # x' - x
+    white: int = 4  # L^{-1} (x' - x)
 
 
 ROW = MALAVectorRow()
@@ -86,7 +86,10 @@ def subtract_gradient(plan, gradient, scale, noise):
 
 
 def step(target, pieces, plan, state, rng):
-    """Make one proposal and its accept test. The state's memory is the gradient."""
+    """Make one proposal and its accept test. The state's memory is the gradient.
+
+    ``pieces`` are the C functions of the target.
+    """
     rank = plan.factor.shape[1]
     noise, proposal = state.vectors[ROW.noise][:rank], state.vectors[ROW.proposal]
     new_gradient, drift = state.vectors[ROW.new_gradient], state.vectors[ROW.drift]

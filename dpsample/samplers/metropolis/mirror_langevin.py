@@ -287,9 +287,11 @@ def log_proposal(plan, origin, origin_gradient, theta, dual, new_dual):
     """
     map_to_dual(plan.mirror, origin, dual)
     map_to_dual(plan.mirror, theta, new_dual)
+    # Difference of the new dual point from the mean of the proposals.
     for j in range(theta.shape[0]):
         new_dual[j] += plan.step * origin_gradient[j] - dual[j]
     square = squared_dual_norm(plan.mirror, origin, new_dual) / (4.0 * plan.step)
+    # One determinant is of the normal density, the other one of the coordinates.
     spread = 0.5 * log_det(plan.mirror, origin)
     return log_det(plan.mirror, theta) - spread - square
 

@@ -31,10 +31,10 @@ from dpsample.targets.gibbs_target import GibbsTarget
 class PreconditionedCrankNicolsonVectorRow(NamedTuple):
     """Rows of a chain's scratch vectors."""
 
-    noise: int = 0
-    proposal: int = 1
+    noise: int = 0  # z
+    proposal: int = 1  # x'
     origin: int = 2  # x - c, and then the proposal's mean
-    white: int = 3  # whitened coordinates
+    white: int = 3  # L^{-1} (x - c)
 
 
 ROW = PreconditionedCrankNicolsonVectorRow()
@@ -53,18 +53,22 @@ def half_square(plan, theta, difference, white):
 
 
 def step(target, pieces, plan, state, rng):
-    """Make one proposal and its accept test."""
-    rank = plan.factor.shape[1]
+    """Make one proposal and its accept test.
+
+    ``pieces`` are the C functions of the target. A proposal outside of the domain has
+    infinite energy, so it is rejected.
+    """
+    rank = plan.factor.shape[1]  # dimension of the domain's affine hull
     noise, proposal = state.vectors[ROW.noise][:rank], state.vectors[ROW.proposal]
     origin, white = state.vectors[ROW.origin], state.vectors[ROW.white][:rank]
     fill_with_normals(rng, noise)
-    # This factor keeps the variance of the fit.
+    # (1 - b^2) + b^2 = 1, so the proposal of a draw from the fit is one, too.
     shrink_factor = math.sqrt(1.0 - plan.step * plan.step)
     # The first call leaves x - c in the origin, which becomes the proposal's mean.
     log_ratio = state.energy[0] - half_square(plan, state.position, origin, white)
     for j in range(origin.shape[0]):
         origin[j] = plan.center[j] + shrink_factor * origin[j]
-    displace(plan, origin, noise, plan.step, proposal)
+    displace(plan, origin, noise, plan.step, proposal)  # origin + b L z
     energy = evaluate_proposal(target, pieces, state, proposal)
     # The Gaussian's part of the energies cancels with the proposal's densities.
     log_ratio -= energy - half_square(plan, proposal, origin, white)

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs
-r"""Tilted GibbsTarget: the proximal sampler with one Metropolis proposal per step.
+r"""Tilted Gibbs: the proximal sampler with one Metropolis proposal per step.
 
     y ~ N(x, h C),    x' ~ N(y - h/(1 + h) C s, h/(1 + h) C),    s = grad V(w(y)),
 

@@ -67,7 +67,6 @@ import numpy as np
 from dpsample.core import check
 from dpsample.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpsample.privacy.certificates.terms import MechanismTerms
-from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import NoCertificate
 from dpsample.samplers.proximal import alternation
 
@@ -135,7 +134,7 @@ def explain_unsupported(terms: MechanismTerms) -> str:
     is_ball = domain.lp_exponent == 2.0
     if not (is_ball or domain.is_whole_space):
         return f"no fixed number of random words draws on the {domain.name}: l2 balls"
-    if not (isinstance(terms.regularizer, SquaredNorm) and terms.p == 2.0):
+    if not (terms.regularizer.is_plain_norm and terms.p == 2.0):
         return "the metric is that of a squared l2 norm: p = 2"
     # Largest rounding error of an energy, and so of a log acceptance probability.
     if not energy_error(terms) <= 1e-3:

@@ -17,7 +17,6 @@ from dpsample.core.jit import Pointer, pointer
 from dpsample.core.spec import lazy_property
 from dpsample.domains import Domain
 from dpsample.problem.records import curvature_matrix
-from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import NoCertificate
 from dpsample.samplers.proximal.alternation import HALFSPACE, ProximalPlan
 from dpsample.samplers.proximal.envelope_draws import (
@@ -250,7 +249,7 @@ def _is_separable(target: Gibbs) -> bool:
     )
     is_ball = domain.lp_exponent is not None and is_centered
     is_inside = domain.is_whole_space or domain.is_product or is_ball
-    return isinstance(target.regularizer, SquaredNorm) and is_inside
+    return target.regularizer.is_plain_norm and is_inside
 
 
 def _gaussian_metrics(

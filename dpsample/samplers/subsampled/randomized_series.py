@@ -35,7 +35,6 @@ from dpsample.core.pauses import PAUSED, is_due
 from dpsample.domains import Domain
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import any_record
-from dpsample.regularizers import SquaredNorm
 from dpsample.samplers import chain, gaussian_fit, record_terms
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.errors import (
@@ -421,7 +420,7 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
         or domain.is_box
         or (is_centered and domain.lp_exponent is not None)
     )
-    if isinstance(regularizer, SquaredNorm) and is_product and not is_quadratic:
+    if regularizer.is_plain_norm and is_product and not is_quadratic:
         option = ProximalMetric(
             name="separable",
             precision=np.eye(dim),

@@ -6,8 +6,12 @@ r"""Second-order expansion of the energy at an anchor, record by record.
 
 with the loss phi, the margin u_i = <a_i, c> of record i, and s_i = <a_i, delta>. Here M
 bounds the third derivative of phi, so that |rho_i| <= M |s_i|^3 / 6. rho_r is the
-remainder of the regularizer. The first three terms are the energy of the Gaussian
+remainder of the regularizer r. The first three terms are the energy of the Gaussian
 N(c - H^{-1} g, H^{-1}), for any anchor c.
+
+The domain may have a lower dimension m than the space. Then g and H are in coordinates
+of an orthonormal basis B of its affine hull. With the Cholesky factor H = R R^T the
+displacements are delta = B R^{-T} v, so that v is standard normal about -R^{-1} g.
 """
 
 from dataclasses import dataclass
@@ -34,9 +38,9 @@ class TermColumn(NamedTuple):
     """Columns of the derivatives of the records' losses."""
 
     margin: int = 0
-    loss: int = 1  # loss at the margin
-    slope: int = 2  # first derivative
-    curvature: int = 3  # second derivative
+    loss: int = 1  # phi at the margin
+    slope: int = 2  # first derivative of phi
+    curvature: int = 3  # second derivative of phi
 
 
 TERM = TermColumn()
@@ -49,13 +53,15 @@ class Expansion:
     Displacements are delta = factor v with v ~ N(shift, I) under the Gaussian.
     """
 
-    anchor: Array  # (dim,), in the domain
-    shift: Array  # (m,)
-    factor: Array  # (dim, m)
-    whiten: Array  # (m, dim)
+    anchor: Array  # (dim,): c, in the domain
+    shift: Array  # (m,): -R^{-1} g
+    factor: Array  # (dim, m): B R^{-T}
+    whiten: Array  # (m, dim): (B R)^T, so that v = whiten delta
     records: Array  # (num_records, 4): margin, loss, slope, curvature
-    slope: Array  # (dim,): gradient of r, or empty if r is quadratic
-    hessian: Array  # (dim, dim): approximate Hessian of r, or empty
+    # Derivatives of r at the anchor, empty if r is quadratic and rho_r is 0. The
+    # Hessian may be approximate, because rho_r takes up its error.
+    regularizer_gradient: Array  # (dim,)
+    regularizer_hessian: Array  # (dim, dim)
     share_inside: float  # share of the Gaussian's mass in the domain
     probes: Array  # (NUM_PROBES, m): draws of v
 
@@ -80,7 +86,10 @@ def has_curvature(target: Gibbs) -> bool:
 
 
 def _is_curvature_exact(part: Data, loss: Loss) -> bool:
-    """Return whether the two bounds of the second derivative are equal at 0."""
+    """Return whether the two bounds of the second derivative are equal at margin 0.
+
+    A loss without a second derivative has bounds that differ at every margin.
+    """
     lower, upper = _curvatures(part, loss, np.zeros(part.num_records))
     return bool(np.array_equal(lower, upper))
 
@@ -92,7 +101,8 @@ def expand(target: Gibbs) -> Expansion | None:
     that there is no Gaussian.
     """
     basis = target.geometry.basis
-    # The mode of the localization needs few passes. It does not always exist.
+    # The search of `Localized` needs few passes over the records, but may not converge.
+    # Newton's method then starts from the center of the Gaussian fit.
     local_mode = mode.find(target, target.mu)
     point = None if local_mode is None else local_mode.point
     anchor = gaussian_fit.fit(target).center if point is None else point
@@ -111,21 +121,22 @@ def expand(target: Gibbs) -> Expansion | None:
             break
         anchor = point
     gradient, hessian = _derivatives(target, anchor)
-    root = np.linalg.cholesky(hessian)
-    # The computed inverse of a triangle has rounding errors on the other side.
+    root = np.linalg.cholesky(hessian)  # R
+    # The computed inverse of a triangular matrix has rounding errors on the other side
+    # of the diagonal. They are set to 0, because the sampler uses the triangle.
     factor = np.ascontiguousarray(times_basis(basis, np.triu(np.linalg.inv(root).T)))
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
     probes -= np.linalg.solve(root, gradient)
     inside = [target._is_inside(anchor + factor @ probe) for probe in probes]
-    slope, curved = _regularizer(target, anchor)
+    regularizer_gradient, regularizer_hessian = _regularizer(target, anchor)
     return Expansion(
         anchor=anchor,
         shift=-np.linalg.solve(root, gradient),
         factor=factor,
         whiten=np.ascontiguousarray(times_basis(basis, root).T),
         records=_records(target, anchor),
-        slope=slope,
-        hessian=curved,
+        regularizer_gradient=regularizer_gradient,
+        regularizer_hessian=regularizer_hessian,
         share_inside=float(np.mean(inside)),
         probes=probes,
     )
@@ -142,6 +153,7 @@ def _records(target: Gibbs, anchor: Array) -> Array:
     parts = target.storage.map(_terms, target.problem.loss, anchor)
     if target.storage.is_in_memory:
         return np.concatenate(list(parts))
+    # Each part is a list of columns for files. Here it is one array of four columns.
     return write_to_files([part] for part in parts)[0]
 
 
@@ -149,6 +161,7 @@ def _terms(part: Data, loss: Loss, anchor: Array) -> Array:
     """Return margin, loss and two derivatives of each record of a part."""
     margins = as_rows(part) @ anchor + (part.offset if part.offset.size else 0.0)
     values, slopes = loss._evaluate(margins, part.response)
+    # `has_curvature` has shown that both bounds are equal.
     curvatures = _curvatures(part, loss, margins)[0]
     return np.ascontiguousarray(np.stack([margins, values, slopes, curvatures], 1))
 
@@ -157,15 +170,17 @@ def _derivatives(target: Gibbs, theta: Array) -> tuple[Array, Array]:
     """Return gradient and Hessian of the energy in the basis of the domain's hull."""
     basis = target.geometry.basis
     sums = sum_over_records(target, theta)
-    bend = target.mu * gaussian_fit.regularizer_hessian(target, theta)
-    inner = mode.in_basis(target, sums.gram, basis)
-    inner += target.k * form_in_basis(bend, basis)
-    slope = mode.energy_at(target, target.mu, theta, sums)[1]
-    return slope, 0.5 * (inner + inner.T)
+    weighted = target.mu * gaussian_fit.regularizer_hessian(target, theta)
+    # The first term has the factor k/n of a mean loss already.
+    hessian = mode.in_basis(target, sums.gram, basis)
+    hessian += target.k * form_in_basis(weighted, basis)
+    gradient = mode.energy_at(target, target.mu, theta, sums)[1]
+    return gradient, 0.5 * (hessian + hessian.T)
 
 
 def _regularizer(target: Gibbs, anchor: Array) -> tuple[Array, Array]:
     """Return gradient and Hessian of r at the anchor, empty if r is quadratic."""
+    # A regularizer whose curvature has equal bounds is quadratic.
     lower, upper = target.regularizer.curvature_l2(target.dim)
     if lower == upper or target.mu == 0.0:
         return np.empty(0), np.empty((0, 0))

@@ -4,7 +4,7 @@ V = k (F + mu r) is the energy, x0 a point, w = x - x0, g the gradient of V at x
 B(w) = V(x0 + w) - V(x0) - <g, w>. P = R R^T is any positive definite matrix, and the
 *ellipsoid* is \|w\|_P <= rho. Within it each record's margin moves by at most h_i = rho
 \|a_i\|_{P^{-1}}. Let c_i^B and c_i^S bound the Bregman and the secant curvature for
-such moves from below (see `dpsample.samplers.localized.region`), M^x be the sum of
+such moves from below (see `dpsample.samplers.localized.region`). M^x is the sum of
 (k/n) c_i^x a_i a_i^T and k mu times the identity, and theta_x P <= M^x.
 
 **Theorem 1** (inside and outside). For x in K, r = \|w\|_P:
@@ -15,8 +15,8 @@ such moves from below (see `dpsample.samplers.localized.region`), M^x be the sum
 *Proof.* The first line is Theorem B of `region`. For the second, b(t) = B(t w/r) is
 convex on [0, r], as K is convex. Its value at rho is at least theta_B rho^2/2, by the
 first line. Its right derivative there is 1/rho times the sum of (k/n) [phi_i'(u_i +
-t_i) - phi_i'(u_i)] t_i and k mu rho^2 \|w/r\|^2, which is at least the sum with (k/n)
-c_i^S t_i^2, and so at least theta_S rho. Convexity completes the proof. QED
+t_i) - phi_i'(u_i)] t_i and k mu rho^2 \|w/r\|^2. Each bracket times t_i is at least
+c_i^S t_i^2, so that the derivative is at least theta_S rho. Convexity completes the proof. QED
 
 It holds for all convex losses of margins, any x0, any P and every rho, and neither the
 size of K nor the position of the mode matters. With theta = 0 it says little.
@@ -55,9 +55,9 @@ the matrix and b the slope of q, S = F^T H F, e = F^T (b + H m) and Gershgorin's
 .. math:: q - |z|^2/2 \ge q(m) - |e|^2 / (2 \sigma),
 
 if sigma > 0. So no rounding error of F, m, or of what they were computed from, matters.
-The doubles of H and b are lowered by bounds of all earlier rounding errors: Gram
-matrices by `slack_share`, the records' weights by 1e-9 of each, and slopes and margins
-by their bound times the diameter of K.
+The doubles of H and b are lowered by bounds of all earlier rounding errors. These are
+`slack_share` for Gram matrices, and 1e-9 of each record's weight. Errors of slopes and
+margins are multiplied by the diameter of K.
 """
 
 from __future__ import annotations

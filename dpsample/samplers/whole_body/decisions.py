@@ -25,8 +25,8 @@ right for the exact real numbers, with probability 1, and the distribution of ac
 points has no error at all.
 
 **Bound of the doubles.** Margins u_i at x0 are rounded by at most the ``margin_error``
-e of `RecordFacts`, so that V differs from the energy with the rounded margins by at
-most k beta e a |w|, with beta the smoothness of a loss and a the length of a row. Terms
+e of `RecordFacts`. Let beta be the smoothness of a loss and a the length of a row. Then
+V differs from the energy with the rounded margins by at most k beta e a |w|. Terms
 of records have relative errors of 16 u in losses and slopes, with u = 2^-53, and
 (dim + 4) u in margins. They are the same as in `exact_rejection`, which lists them. To
 these come the errors of the gradient and of the Gram matrix, and the error of w times

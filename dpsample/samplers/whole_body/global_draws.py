@@ -89,9 +89,9 @@ class Global(Sampler):
 
     Notes
     -----
-    **Guarantee.** For all records, draws are independent and follow the target exactly:
-    no part of it is left out, and decisions are made as in real arithmetic, by
-    digits on demand (Theorems 1 and 2 of `dpsample.samplers.whole_body.branches`, and
+    **Guarantee.** For all records, draws are independent and follow the target exactly.
+    No part of it is left out, and decisions are made as in real arithmetic, by digits
+    on demand (Theorems 1 and 2 of `dpsample.samplers.whole_body.branches`, and
     `dpsample.samplers.whole_body.decisions`). Random bits are taken to be fair. A draw
     that is not released is rounded to doubles. The running time depends on the records.
 

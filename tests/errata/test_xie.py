@@ -21,8 +21,28 @@ def test_e25_the_noise_forgets_the_number_of_steps():
     recompute("gradient-E25", full)
 
 
-def test_e25_no_constant_bounds_epsilon():
-    """Proposition 1, one step on all records: delta decides, however small epsilon."""
+@pytest.mark.parametrize("rate", [0.1, pytest.param(0.01, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("relation", "constant", "largest"),
+    [("replace_one", 0.1, 0.64), ("zero_out", 0.25, 0.55)],
+)
+def test_e25_a_small_constant_makes_proposition_1_true(
+    relation, constant, largest, rate
+):
+    """T = c n^2/m^2 for m = n/10 and n/100; c = 5 is the one of Section 6.1."""
+    for c, epsilon in itertools.product((constant, 5.0), (0.1, 0.5, 1.0)):
+        true = curves.poisson(
+            sampling_rate=rate,
+            noise_multiplier=math.sqrt(math.log(1e4)) / epsilon,
+            num_steps=round(c / rate**2),
+            delta=1e-4,
+            relation=relation,
+        )(1.0)
+        assert true <= largest * epsilon if c < 1.0 else true > 1.9 * epsilon
+
+
+def test_e25_one_step_on_all_records_has_no_constant():
+    """T = n^2/m^2 with m = n: delta decides, however small epsilon."""
     log = 30.0 * math.log(10.0)
     for epsilon in (1.0, 1e-2, 1e-4):
         for moved, least in ((1.0, 1.2), (2.0, 2.4)):  # a record is left out, replaced
