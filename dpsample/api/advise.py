@@ -12,7 +12,9 @@ was developed and validated.
 The names of the methods are "tail" and "average" for `NoisyGD` that averages its last
 or all iterates, "scaled" for `NoisyGD` that estimates the length of its steps,
 "objective" for `ObjectivePerturbation`, "normal_equations" for `AdaSSP`, and "release"
-for a draw by `dpsample.release`.
+for a draw by `dpsample.release`. "pure" is `ObjectivePerturbation` with a random linear
+term that spends no delta, and "decaying" and "fixed" are `NoisyGD` with steps that
+decay to 0.
 """
 
 from __future__ import annotations
@@ -37,11 +39,12 @@ from dpsample.optimizers.loop.noisy_descent import (
     DescentScales,
     noise_ridge,
     public_ridge,
+    pure_noise_ridge,
     scales_of,
 )
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.privacy import Budget, calibrate
-from dpsample.privacy.budget import check_not_pure
+from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.privacy.usefulness import mean_loss_of_zero, warn_if_useless
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.problem.problem import Problem
@@ -59,7 +62,7 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     method : str
-        "decaying", "fixed", "tail", "scaled", "objective", "average",
+        "decaying", "fixed", "tail", "scaled", "objective", "pure", "average",
         "normal_equations" or "release".
     choice : Optimizer or "release"
         Argument of `dpsample.minimize`, or the name of `dpsample.release`.
@@ -145,7 +148,13 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
       If x < 500, it continues with the capped loss where the ball stops it;
     - squared loss, on any domain: `AdaSSP`;
     - other losses of real responses: `ObjectivePerturbation`;
-    - other losses of labels: the tail of `NoisyGD`, which needs less noise.
+    - other losses of labels: the tail of `NoisyGD`, which needs less noise;
+    - logistic losses if x >= 400, and losses of real responses, if there are few
+      coefficients, d + 1 < 0.6 (epsilon/t)^2: `ObjectivePerturbation` with the tilt
+      "norm". Its noise is smaller, and it spends no delta.
+
+    If the budget's delta is 0, all smooth losses get this tilt, on any bounded domain,
+    and others get `dpsample.release`.
 
     The calibrated loss is `CalibratedLogistic`, which is half as sensitive to a record.
     Build the problem with ``advice.loss``. Non-smooth losses get `NoisyGD` with
@@ -168,7 +177,8 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     Raises
     ------
     ValueError
-        If the domain is unbounded, or the loss has no Lipschitz constant there.
+        If the domain is unbounded, the loss has no Lipschitz constant there, or the
+        budget is pure and no method has a proof for the problem.
 
     Guarantee
     ---------
@@ -189,11 +199,13 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     """
     check.instance((Problem, PublicFacts), problem=problem)
     check.instance(Budget, budget=budget)
-    check_not_pure(budget, "all methods that advise chooses from")
     facts = problem.facts if isinstance(problem, Problem) else problem
     scales = _scales(facts)
-    clarity = scales.smoothness / noise_ridge(scales, budget)
-    method, loss, reason = _rule(facts, clarity)
+    clarity = scales.smoothness / _noise_ridge(scales, budget)
+    if budget.is_pure:
+        method, loss, reason = _pure_rule(facts, clarity)
+    else:
+        method, loss, reason = _rule(facts, budget, clarity)
     kinds = [facts]
     if isinstance(facts.loss, Logistic):
         others = (CappedLogistic(CAP), CalibratedLogistic())
@@ -220,9 +232,10 @@ def default_radius(
 
     .. math:: R = \min\Bigl(\frac{n t\,\phi_0}{3 \Delta L \sqrt d}, 100 B D\Bigr),
 
-    t the budget's gdp, Delta 2 if one record is replaced and 1 if it is zeroed out,
-    L the Lipschitz constant of a record's loss, phi_0 the mean loss of the coefficients
-    0 over both labels, or evenly over the public range of the responses. In this ball
+    t the budget's gdp, or epsilon/sqrt(d + 1) if delta is 0, Delta 2 if one record is
+    replaced and 1 if it is zeroed out, L the Lipschitz constant of a record's loss,
+    phi_0 the mean loss of the coefficients 0 over both labels, or evenly over the
+    public range of the responses. In this ball
     the tail's bound of the excess risk, :math:`R \Delta L \sqrt d/(n t)`, is a third of
     phi_0. In a larger ball the noise would cost too much, and a smaller one would
     restrict the coefficients more than the noise does. The second number limits the
@@ -268,11 +281,10 @@ def default_radius(
     """
     check.instance(PublicFacts, facts=facts)
     check.instance(Budget, budget=budget)
-    check_not_pure(budget, "all methods that advise chooses from")
     check.scale(row_divisor=row_divisor)
     # m_0 is the bound of the excess risk over the square of the radius. So m_0 at
     # radius 1 is the bound for each unit of the radius.
-    bound = noise_ridge(_scales(facts)._replace(radius=1.0), budget)
+    bound = _noise_ridge(_scales(facts)._replace(radius=1.0), budget)
     unit = facts.response_bound or 1.0
     if math.isinf(unit) and not facts.loss.is_classification:
         remedy = "Declare the public bound of the responses."
@@ -283,7 +295,26 @@ def default_radius(
     return min(radius, 100.0 * unit * row_divisor)
 
 
-def _rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
+def _noise_ridge(scales: DescentScales, budget: Budget) -> float:
+    """Return m_0 of Gaussian noise, or of a tilt that needs no delta."""
+    ridge = pure_noise_ridge if budget.is_pure else noise_ridge
+    return ridge(scales, budget)
+
+
+def _pure_rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
+    """Return the method of a budget without delta, its loss, and the reason."""
+    loss = facts.loss
+    if math.isinf(clarity):
+        why = "The loss has kinks: a draw has a proof without delta."
+        return "release", loss, why
+    where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
+    where += "a tilted objective has a proof without delta"
+    if isinstance(loss, Logistic) and clarity < 1000.0:
+        return "pure", CalibratedLogistic(), where + ", and half the slope less noise."
+    return "pure", loss, where + "."
+
+
+def _rule(facts: PublicFacts, budget: Budget, clarity: float) -> tuple[str, Loss, str]:
     """Return the method, its loss, and the reason."""
     loss = facts.loss
     if isinstance(loss, Squared) and facts.dim <= MOST_DIM:
@@ -296,6 +327,16 @@ def _rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
         why = "noisy gradients determine the size of steps that decay to 0."
         return "decaying", loss, "The loss is not differentiable everywhere: " + why
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
+    # A pure tilt adds (d + 1) (t/epsilon)^2 times the risk of a Gaussian one.
+    gdp = gdp_from_budget(budget.epsilon, budget.delta)
+    is_few = facts.dim + 1.0 < 0.6 * (budget.epsilon / gdp) ** 2
+    few = "in few dimensions a tilt that spends no delta (delta = 0) needs less noise."
+    if is_few and not loss.is_classification:
+        return "pure", loss, where + few
+    if is_few and isinstance(loss, Logistic) and clarity >= 400.0:
+        scales = _scales(facts)
+        is_clear = scales.smoothness >= 1000.0 * pure_noise_ridge(scales, budget)
+        return "pure", loss if is_clear else CalibratedLogistic(), where + few
     if not loss.is_classification:
         return "objective", loss, where + "a ridge holds back what is left of it."
     if not isinstance(loss, Logistic):
@@ -333,23 +374,36 @@ def _kink_tail(facts: PublicFacts, scales: DescentScales, budget: Budget) -> Noi
     return NoisyGD(output="tail", num_steps=count, step_size=size)
 
 
-def _candidates(
-    facts: PublicFacts, budget: Budget, preferred: str, clarity: float
-) -> Iterator[Candidate]:
-    """Yield the methods that support the problem, with their numbers."""
+def _tilt_ridge(scales: DescentScales, budget: Budget, noise_ridge: float) -> float:
+    """Return the ridge lambda of a tilted objective for records that are clear.
+
+    It is m_0/2, or what leaves four fifths of epsilon for the tilt.
+    """
+    fifth = math.expm1(min(0.2 * budget.epsilon, 700.0))
+    least = scales.smoothness / (2.0 * scales.num_records * fifth)
+    return max(0.5 * noise_ridge, least)
+
+
+def _methods(
+    facts: PublicFacts, budget: Budget, clarity: float
+) -> dict[str, Optimizer]:
+    """Return the optimizers for a loss, by name, with options from public facts."""
     scales = _scales(facts)
+    is_smooth = math.isfinite(scales.smoothness)
     methods: dict[str, Optimizer] = {}
-    if math.isinf(scales.smoothness):
+    if not is_smooth and not budget.is_pure:
         methods["decaying"] = NoisyGD(output="decaying")
         size = fixed_size(facts, scales, budget)
         methods["fixed"] = NoisyGD(output="decaying", step_size=size, risk="empirical")
         methods["tail"] = _kink_tail(facts, scales, budget)
-    else:
+    if is_smooth and not budget.is_pure:
         # The determinant of objective perturbation may use half of epsilon, so that at
         # least half is left for the noise. The exponential of 700 is still a double.
         half = math.expm1(min(0.5 * budget.epsilon, 700.0))
         min_ridge = scales.smoothness / (scales.num_records * half)
         ridge = 0.5 * max(public_ridge(scales, budget), min_ridge)
+        if not facts.loss.is_classification:
+            ridge = _tilt_ridge(scales, budget, noise_ridge(scales, budget))
         methods["tail"] = NoisyGD(output="tail")
         # Up to this ratio a ball that stops the iterates costs more risk than the bias
         # of the capped loss.
@@ -357,9 +411,23 @@ def _candidates(
         boundary_loss = CappedLogistic(CAP) if is_tilted else None
         methods["scaled"] = NoisyGD(output="scaled", boundary_loss=boundary_loss)
         methods["objective"] = ObjectivePerturbation(ridge=ridge, risk="empirical")
-    methods["average"] = NoisyGD(risk="empirical")
-    if isinstance(facts.loss, Squared):
+    if not budget.is_pure:
+        methods["average"] = NoisyGD(risk="empirical")
+    if is_smooth:
+        ridge = _tilt_ridge(scales, budget, pure_noise_ridge(scales, budget))
+        methods["pure"] = ObjectivePerturbation(
+            ridge=ridge, risk="empirical", tilt="norm"
+        )
+    if isinstance(facts.loss, Squared) and not budget.is_pure:
         methods["normal_equations"] = AdaSSP()
+    return methods
+
+
+def _candidates(
+    facts: PublicFacts, budget: Budget, preferred: str, clarity: float
+) -> Iterator[Candidate]:
+    """Yield the methods that support the problem, with their numbers."""
+    methods = _methods(facts, budget, clarity)
     for name, method in methods.items():
         try:
             inputs = method.recipe(facts, budget).inputs
@@ -372,6 +440,9 @@ def _candidates(
         noise = float(inputs.get("noise_stddev", 0.0)) / math.sqrt(passes)
         if name == "objective":
             noise = float(inputs["tilt_stddev"]) / facts.num_records
+        if name == "pure":
+            root = math.sqrt(facts.dim + 1.0)
+            noise = root * float(inputs["tilt_scale"]) / facts.num_records
         if name == "normal_equations":
             noise, passes = float(inputs["vector_stddev"]), 1.0
         bound = float(inputs.get("risk_bound", math.inf))

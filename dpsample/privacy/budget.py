@@ -36,9 +36,9 @@ class Budget:
         Privacy loss, finite and > 0. Fractions are rounded down.
     delta : float or Fraction
         Probability, >= 0 and < 1. At 0 the budget is pure. Draws of `dpsample.release`
-        on bounded domains, discrete and continuous Laplace noise, K-norm noise and the
-        best of purely private runs can meet that. Gaussian noise cannot. Neither number
-        may be subnormal (below 2.2e-308).
+        on bounded domains, `ObjectivePerturbation`, discrete and continuous Laplace
+        noise, K-norm noise and the best of purely private runs can meet that. Gaussian
+        noise cannot. Neither number may be subnormal (below 2.2e-308).
     relation : {"replace_one", "zero_out"}
         Which data sets are neighbors. Either one record is replaced by any other, or
         one record's loss is set to zero. The number of records is public in both cases.
@@ -90,8 +90,9 @@ def check_not_pure(budget: Budget | None, method: str) -> None:
     """Raise for a pure budget if a method has no proof at delta = 0."""
     if budget is not None and budget.is_pure:
         remedy = (
-            "Give a delta far below 1 / (number of records), draw with dps.release, or "
-            "ask a query with dps.noise.laplace_mechanism, k_norm_mechanism or "
+            "Give a delta far below 1 / (number of records), fit a smooth loss with "
+            "dps.optimizers.ObjectivePerturbation(), draw with dps.release, or ask a "
+            "query with dps.noise.laplace_mechanism, k_norm_mechanism or "
             "geometric_mechanism, which need none."
         )
         check.fail("budget.delta", f"> 0 for {method}", "0", remedy)

@@ -17,11 +17,15 @@ import numpy as np
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
-from dpsample.noise.noise import add_gaussian, grid_step
+from dpsample.noise.noise import add_gaussian, add_laplace, grid_step
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
 from dpsample.optimizers.loop.estimate import OUTCOME
-from dpsample.optimizers.loop.iterate_errors import counted_stddev, solver_precision
+from dpsample.optimizers.loop.iterate_errors import (
+    counted_scale,
+    counted_stddev,
+    solver_precision,
+)
 from dpsample.optimizers.loop.loop import Arguments, descend
 from dpsample.optimizers.loop.optimizer import (
     Descent,
@@ -35,6 +39,7 @@ from dpsample.optimizers.loop.solve import (
     METHOD,
     TiltedObjective,
     enough_steps,
+    fill_norm_tilt,
     fill_tilt,
     solve,
 )
@@ -137,7 +142,7 @@ class Program:
                 theta = self._minimization(phase, state, chunk)
             if not isinstance(phase, Query):
                 theta = self._with_output_noise(phase, theta, released, state)
-            if phase.output_stddev > 0.0:
+            if max(phase.output_stddev, phase.output_scale) > 0.0:
                 released = theta
             if num_points and not (isinstance(phase, Loop) and not phase.output_stddev):
                 state.trace.append((int(memory.counts[0]), theta.copy()))
@@ -158,13 +163,15 @@ class Program:
         """
         if not (self.arguments.is_total or np.isfinite(theta).all()):
             raise DescentError(DIVERGED)
-        if phase.output_stddev == 0.0:
-            return theta
-        noisy, stddev = theta - released, phase.output_stddev
-        if phase.output_gdp > 0.0:
-            anchor = state.memory.anchor
+        noisy, anchor = theta - released, state.memory.anchor
+        if isinstance(phase, Minimization) and phase.output_scale > 0.0:
+            scale = counted_scale(self.problem.facts, phase, anchor, released)
+            add_laplace(state.rng, scale, grid_step(scale), noisy)
+        elif phase.output_stddev > 0.0:
             stddev = counted_stddev(self.problem.facts, phase, anchor, released)
-        add_gaussian(state.rng, stddev, grid_step(stddev), noisy)
+            add_gaussian(state.rng, stddev, grid_step(stddev), noisy)
+        else:
+            return theta
         point = self.problem.domain.project(released + noisy)
         has_point = np.isfinite(point).all()
         return point if has_point else self.problem.facts.center.copy()
@@ -230,6 +237,9 @@ class Program:
         tilt, precision = np.zeros(dim), solver_precision(self.problem.facts, phase)
         if phase.tilt_stddev > 0.0:
             fill_tilt(state.rng, phase.tilt_stddev / count, tilt)
+        elif phase.tilt_scale > 0.0:
+            longest = phase.max_tilt / count
+            fill_norm_tilt(state.rng, phase.tilt_scale / count, longest, tilt)
         objective = TiltedObjective(
             tilt=tilt,
             center=memory.theta.copy() if phase.is_anchored else np.zeros(dim),

@@ -55,7 +55,13 @@ def cells_of_levels(
     column: Any = [] if is_other or not has_axis else values
     if len(column) == 0:
         check.fail(name, "of shape (n,), n >= 1", check.describe(values))
-    listed = column.tolist() if isinstance(column, np.ndarray) else [*column]
+    dtype = getattr(column, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "fc":
+        # A missing record may have turned whole numbers into floats. `codes` rejects
+        # levels that the type does not tell apart.
+        listed = np.asarray(column)
+    else:
+        listed = column.tolist() if isinstance(column, np.ndarray) else [*column]
     in_order = declared.categorical["levels"]
     cells = codes(Column(name, listed), in_order, declared.file)
     return [level_text(level) for level in in_order], cells

@@ -116,6 +116,8 @@ STEPS = {
     "clipped/full": (["clip", "lipschitz"], "noise_stddev"),
     "proximal/clip/full": (["record_bound"], "stddev"),
 }
+# Kinds of objective perturbation with delta = 0.
+PURE_TILTS = ("objective/pure", "objective/pure/rounded")
 # Maximum number of objects and lists inside one another in a mechanism.
 MAX_DEPTH = 12
 # Certificates of former formats hold a mechanism as a call, as Python's repr writes it,
@@ -229,6 +231,9 @@ def list_unchecked(text: str) -> list[str]:
     left = ["bounds of the risk", *left]
     if kind == "draw" or kind in STEPS:
         return left
+    if kind in PURE_TILTS:
+        solver = "that the solver keeps its gap"
+        return [solver, "the radius of a domain without a table", *left]
     return ["that the listed noise gives the event, which is taken as stated", *left]
 
 
@@ -630,11 +635,15 @@ def _lipschitz(facts: Json, p: object) -> Ball:
 
     For matrices it is the Schatten-p norm.
     """
+    return _slope_bound(facts) * _row_bound(facts) * _dual_ratio(facts, p)
+
+
+def _dual_ratio(facts: Json, p: object = 2.0) -> Ball:
+    """Return the largest ratio of the dual of the l_p norm and the norm of rows."""
     size = facts["dim"]
     if facts["domain"]["name"] == "schatten_ball":
         size = min(facts["domain"]["shape"])
-    ratio = _conversion(size, _exponent(facts["row_norm"]), 1 - _exponent(p))
-    return _slope_bound(facts) * _row_bound(facts) * ratio
+    return _conversion(size, _exponent(facts["row_norm"]), 1 - _exponent(p))
 
 
 # Range of one record's loss, for draws that are calibrated by it. Rows may exceed their
@@ -1575,6 +1584,152 @@ def _prove_steps(c: Json, parameters: Json, inputs: Json) -> tuple[str, str, str
     return _prove_at_most("event of the noise<=event", sides)
 
 
+def _curvature_bound(facts: Json) -> Ball:
+    """Return the largest second derivative of the loss with respect to the margin.
+
+    It holds on the whole domain, for every possible record.
+    """
+    loss, response = facts["loss"], facts["response_bound"]
+    name = loss["name"]
+    fixed = {"logistic": 0.25, "calibrated_logistic": 0.5, "huber": 1.0, "linear": 0.0}
+    if name in fixed:
+        return arb(fixed[name])
+    if name == "custom":
+        return _bound(loss["upper_curvature"], "upper_curvature")
+    if name == "smoothed_hinge":
+        width = _bound(loss["width"], "width")
+        return arb(0) if _is_within(facts, 1 - width) else 1 / width
+    if name == "capped_logistic":
+        cap = _bound(loss["cap"], "cap")
+        if cap >= 0.5:
+            return arb(0.25)
+        return arb(0) if _is_within(facts, (1 / cap - 1).log()) else cap * (1 - cap)
+    _require(name in ("squared", "power_four"), f"the loss {name!r} has kinks")
+    _require(response not in (None, "inf"), "the responses have no bound")
+    if name == "squared":
+        return arb(1)
+    reach = _row_bound(facts) * _domain_norm(facts)
+    reach += _bound(facts["offset_bound"], "offset_bound")
+    return 12 * (reach + _bound(response, "response_bound")) ** 2
+
+
+def _is_within(facts: Json, limit: Ball) -> bool:
+    """Return whether all margins of all records are below a limit."""
+    if facts["domain"]["name"] in ("polytope", "whole_space"):
+        return False
+    offset = _bound(facts["offset_bound"], "offset_bound")
+    return bool(_row_bound(facts) * _domain_norm(facts) + offset < limit)
+
+
+def _smoothness(facts: Json) -> Ball:
+    """Return the l_2 bound phi'' |a|^2 of the curvature of one record's loss."""
+    return _curvature_bound(facts) * (_row_bound(facts) * _dual_ratio(facts)) ** 2
+
+
+def _radius(facts: Json) -> Ball | None:
+    """Return the largest l_2 distance from a domain's center; None without a table."""
+    domain, dim = facts["domain"], facts["dim"]
+    half = arb(1) / 2
+    if domain["name"] == "ball":
+        spread = _conversion(dim, _exponent(domain["p"]), half)
+        return _bound(domain["radius"], "radius") * spread
+    if domain["name"] == "schatten_ball":
+        spread = _conversion(min(domain["shape"]), _exponent(domain["p"]), half)
+        return _bound(domain["radius"], "radius") * spread
+    if domain["name"] == "simplex":
+        return (1 - arb(1) / dim).sqrt()
+    if domain["name"] == "box" and "inf" not in json.dumps(domain):
+        pairs = _box_ends(domain, dim)
+        sides = [(arb(high) - arb(low)) / 2 for low, high in pairs]
+        return _norm(sides, half) * _conversion(dim // len(pairs), arb(0), half)
+    return None
+
+
+def _prove_pure_tilt(c: Json, parameters: Json, inputs: Json) -> Lines:
+    """Prove that the random linear term and the output noise have the event.
+
+    `dpsample.privacy.curves.norm_tilt` has the theorem and its letters.
+    """
+    facts, names = c["facts"], set(inputs) - {"risk_bound"}
+    listed = set(
+        "lipschitz smoothness radius ridge gap tilt_scale max_tilt output_scale "
+        "log_determinant output_epsilon".split()
+    )
+    _require(names == listed, f"the inputs are not {sorted(listed)}")
+    may_be_zero = ("smoothness", "log_determinant", "radius")
+    stated = {
+        name: _float(inputs[name], name, zero=name in may_be_zero)
+        for name in names - {"radius", "max_tilt"}
+    }
+    ridge, gap = arb(stated["ridge"]), arb(stated["gap"])
+    scale, noise = arb(stated["tilt_scale"]), arb(stated["output_scale"])
+    given = parameters.get("ridge")
+    _require(given is None or given == stated["ridge"], "the ridge is another one")
+    _require(parameters.get("tilt", "norm") == "norm", "the tilt is Gaussian")
+    size, dim = facts["num_records"], facts["dim"]
+    rows = 1 + arb(3e-12)  # rows may exceed their bound by a rounding error
+    shift = SHIFTS[c["budget"]["relation"]]
+
+    def determinant() -> Ball:
+        ratio = _smoothness(facts) * rows / (2 * ridge * size)
+        return ratio.log1p()
+
+    def output() -> Ball:
+        # The objective is 2 ridge-strongly convex, so a gap bounds a distance.
+        return 2 * arb(dim).sqrt() * (gap / ridge).sqrt() / noise
+
+    _check_stated("lipschitz", stated["lipschitz"], lambda: _lipschitz(facts, 2.0))
+    _check_stated("smoothness", stated["smoothness"], lambda: _smoothness(facts))
+    _check_stated("log_determinant", stated["log_determinant"], determinant)
+    _check_stated("output_epsilon", stated["output_epsilon"], output)
+    length, radius = _tilt_length(inputs, facts, c["kind"])
+
+    def sides() -> tuple[Ball, Ball]:
+        total = shift * _lipschitz(facts, 2.0) * rows / scale
+        total += determinant() + output()
+        if length is not None:
+            # Chernoff's bound of the probability of a longer tilt, times the largest
+            # ratio of the output's densities.
+            x = arb(length) / scale
+            _require(bool(x >= dim), "tilts are shortened too much")
+            log_tail = dim * (1 + (x / dim).log()) - x
+            kappa = 2 * arb(dim).sqrt() * arb(radius) * (1 + arb(1e-9)) / noise
+            total += 2 * (log_tail + kappa).exp().log1p()
+        return total, arb(c["event"]["epsilon"])
+
+    return [_prove_at_most("tilt+output noise<=epsilon", sides)]
+
+
+def _tilt_length(inputs: Json, facts: Json, kind: str) -> tuple[float | None, float]:
+    """Return the largest length of a tilt, None without one, and the radius."""
+    radius, length = inputs["radius"], inputs["max_tilt"]
+    is_free = length in ("inf", math.inf)
+    if radius in ("inf", math.inf):
+        _require(is_free, "tilts are shortened on an unbounded domain")
+        _require(kind == "objective/pure", "rounding errors have no bound")
+        return None, 0.0
+    known = _float(radius, "radius", zero=True)
+    _check_radius(known, facts)
+    if is_free:
+        _require(kind == "objective/pure", "rounding errors have no bound")
+        return None, known
+    return _float(length, "max_tilt"), known
+
+
+def _check_radius(stated: float, facts: Json) -> None:
+    """Check the stated radius against the domain, if it has a table here."""
+    if _radius(facts) is None:
+        name = facts["domain"]["name"]
+        _require(name == "polytope", "an unbounded domain has a radius")
+        return
+
+    def radius() -> Ball:
+        bound = _radius(facts)
+        return arb(0) if bound is None else bound
+
+    _check_stated("radius", stated, radius)
+
+
 def _inputs(pairs: list[list[Any]]) -> Json:
     """Return the listed inputs by name, which are numbers, words or a domain K."""
     for name, value in pairs:
@@ -1650,6 +1805,9 @@ def _prove_event(c: Json) -> Lines:
     if c["kind"] in STEPS:
         parameters = spec.parameters if isinstance(spec, _Spec) else {}
         lines.append(_prove_steps(c, parameters, inputs))
+    if c["kind"] in PURE_TILTS:
+        parameters = spec.parameters if isinstance(spec, _Spec) else {}
+        lines += _prove_pure_tilt(c, parameters, inputs)
     if is_statistic and isinstance(spec, _Spec):
         statistic = _Statistic.of(c["kind"], spec.parameters, inputs)
         lines.append(statistic.prove(c["budget"]["relation"], event))

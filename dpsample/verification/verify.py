@@ -20,6 +20,7 @@ from dpsample.inference import sandwich
 from dpsample.inference.tuning_plan import TuningPlan, name_candidates
 from dpsample.noise.totals import MECHANISMS
 from dpsample.optimizers.certification import certify
+from dpsample.optimizers.loop.tilted import perturbed_objective, tilt_scales
 from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
@@ -28,6 +29,8 @@ from dpsample.privacy.certificates.mechanism_spec import MechanismSpec, Value
 from dpsample.privacy.certificates.registry import INTERVALS, TUNED, registry
 from dpsample.privacy.certificates.verification_report import Check, VerificationReport
 from dpsample.privacy.curves.additive import smooth_sensitivity
+from dpsample.privacy.curves.norm_tilt import NormTilt
+from dpsample.privacy.curves.objective_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.exact import exact
 from dpsample.samplers.localized import localized
@@ -141,6 +144,8 @@ def _recompute_all(certificate: Certificate | EventCertificate) -> VerificationR
     lines = _compare_event(certificate, rebuilt)
     if _base_kind(certificate) in NOISE_MAKERS:
         lines.append(_check_noise_scale(certificate))
+    if certificate.kind.startswith("objective/pure"):
+        lines.append(_check_pure_tilt(certificate))
     return dataclasses.replace(report, checks=(*report.checks, *lines))
 
 
@@ -284,6 +289,28 @@ def _build_noise(c: EventCertificate) -> noise.mechanism.AdditiveMechanism:
     if missing:
         check.fail("certificate.inputs", f"with {', '.join(missing)}", dict(c.inputs))
     return make(c.budget, **{name: inputs[name] for name in names})
+
+
+def _check_pure_tilt(c: EventCertificate) -> Check:
+    """Check that the stated tilt and output noise add up to the event's epsilon.
+
+    The stated numbers themselves are used, because their comparison has a tolerance.
+    """
+    assert c.facts is not None and isinstance(c.event, PureEvent)
+    inputs: dict[str, Any] = dict(c.inputs)
+    scales = tilt_scales(c.facts, risk="empirical")
+    m = scales.convexity(inputs["ridge"])
+    tilt = NormTilt(
+        objective=perturbed_objective(scales, inputs["ridge"], c.budget.relation),
+        dim=c.facts.dim,
+        radius=c.facts.radius,
+        scale=inputs["tilt_scale"],
+        max_length=inputs["max_tilt"],
+        error=minimizer_error(strong_convexity=m, gap=inputs["gap"]),
+        output_scale=inputs["output_scale"],
+    )
+    name = "tilt+output noise<=epsilon"
+    return recomputation.check_at_most(name, tilt.epsilon, c.event.epsilon)
 
 
 def _check_noise_scale(c: EventCertificate) -> Check:

@@ -29,8 +29,8 @@ def clarity(given):
 
 def test_noise_and_curvature_decide():
     seen = set()
-    for n in (100, 1500, 5000, 8000, 9000, 20_000):
-        given = facts(num_records=n)
+    for n in (100, 1500, 5000, 8000, 9000, 30_000):
+        given = facts(num_records=n, dim=20)
         advice, x = dps.advise(given, BUDGET), clarity(given)
         seen.add(is_clear := x >= 1000.0)
         assert advice.loss == (Logistic() if is_clear else CalibratedLogistic())
@@ -38,6 +38,62 @@ def test_noise_and_curvature_decide():
         assert advice.choice == NoisyGD(output="scaled", boundary_loss=boundary_loss)
         assert f"{x:.3g}" in advice.reason
     assert len(seen) == 2
+
+
+def test_few_clear_coefficients_get_a_tilt_that_spends_no_delta():
+    # 0.6 (epsilon/t)^2 is 10.6 at (1, 1e-6).
+    gdp = dps.privacy.gdp_from_budget(1.0, 1e-6)
+    seen = set()
+    for dim in (1, 5, 9, 10, 30):
+        for n in (50, 300, 2000, 40_000):
+            given = facts(num_records=n, dim=dim)
+            advice, x = dps.advise(given, BUDGET), clarity(given)
+            is_few = dim + 1 < 0.6 / gdp**2
+            is_pure = is_few and x >= 400.0
+            assert (advice.table[0].method == "pure") == is_pure
+            seen.add((is_few, is_pure))
+            if is_pure:
+                ridge = 2.0 * math.sqrt(dim * (dim + 1)) / (n * 10.0)
+                is_clear = 0.25 / ridge >= 1000.0
+                assert advice.loss == (Logistic() if is_clear else CalibratedLogistic())
+                # The calibrated loss is half as steep, and twice as curved.
+                lipschitz, beta = (1.0, 0.25) if is_clear else (0.5, 0.5)
+                least = beta / (2.0 * n * math.expm1(0.2))
+                wanted = max(0.5 * lipschitz * ridge, least)
+                assert advice.choice.tilt == "norm"
+                assert advice.choice.ridge == pytest.approx(wanted, rel=1e-12)
+                assert "delta = 0" in advice.reason
+    assert seen == {(True, True), (True, False), (False, False)}
+
+
+def test_smooth_real_responses_get_half_the_ridge_that_the_noise_asks_for():
+    gdp = dps.privacy.gdp_from_budget(1.0, 1e-6)
+    for dim, tilt in ((5, "norm"), (40, None)):
+        given = facts(loss=Huber(0.5), response_bound=1.0, dim=dim, num_records=5000)
+        choice = dps.advise(given, BUDGET).choice
+        size = math.sqrt(dim + 1.0) if tilt else 1.0 / gdp
+        wanted = 0.5 * 2.0 * 0.5 * math.sqrt(dim) * size / (5000 * 10.0)
+        assert choice.tilt == tilt
+        assert choice.ridge == pytest.approx(
+            max(wanted, 1.0 / (1e4 * math.expm1(0.2))), rel=1e-9
+        )
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(1.0), dps.losses.Squared()])
+def test_without_delta_every_smooth_loss_gets_a_pure_tilt(loss):
+    pure = dps.Budget(epsilon=1.0, delta=0.0)
+    for domain in (dps.domains.Ball(3.0), dps.domains.Box(-1.0, 1.0)):
+        given = facts(loss=loss, domain=domain, response_bound=1.0)
+        advice = dps.advise(given, pure)
+        assert advice.table[0].method == "pure"
+        recipe = advice.choice.recipe(replace(given, loss=advice.loss), pure)
+        assert recipe.event == dps.privacy.PureEvent(1.0)
+    radii = [
+        default_radius(facts(dim=5, num_records=n), pure, row_divisor=1e6)
+        for n in (1000, 2000)
+    ]
+    assert radii[1] == pytest.approx(2.0 * radii[0])
+    assert radii[0] == pytest.approx(1000 * math.log(2) / (6 * math.sqrt(30)), rel=1e-9)
 
 
 def test_other_units_of_the_columns_change_nothing():
@@ -106,7 +162,7 @@ def test_a_problem_is_read_for_its_facts_only():
 
 
 def test_the_advice_runs_within_the_budget():
-    given = facts(num_records=5000)
+    given = facts(num_records=5000, dim=20)
     advice = dps.advise(given, BUDGET)
     recipe = advice.choice.recipe(replace(given, loss=advice.loss), BUDGET)
     assert recipe.event.gdp <= dps.privacy.gdp_from_budget(1.0, 1e-6)

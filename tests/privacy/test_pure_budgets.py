@@ -55,11 +55,9 @@ REFUSALS = {
     "paper": lambda: dps.minimize(problem(), GD, PURE, calibration="paper"),
     "intervals": lambda: dps.intervals(problem(), PURE),
     "tune": lambda: dps.tune(problem(), [GD], PURE, score=problem(), cap=0.7),
-    "advise": lambda: dps.advise(FACTS, PURE),
     "replicate": lambda: dps.replicate(
         dps.minimize, problem(), GD, budget=PURE, num_replicates=2
     ),
-    "estimator": estimate,
     "gaussian": lambda: noise.gaussian_mechanism(PURE, sensitivity=1.0),
     "gaussian, paper": lambda: noise.gaussian_mechanism(
         PURE, sensitivity=1.0, calibration="paper"
@@ -102,11 +100,20 @@ def test_what_has_no_pure_proof_refuses_a_pure_budget_in_words(name):  # A5
         REFUSALS[name]()
 
 
+def test_an_estimator_and_a_fit_take_a_pure_budget():
+    model = estimate()
+    assert model.answer_.certificate.event == PureEvent(1.0)
+    answer = dps.fit(problem(), PURE)
+    assert answer.certificate.budget.is_pure and answer.certificate.releasable
+    assert dps.verify(answer.certificate, checker="ball")
+
+
 @pytest.mark.parametrize("kind", ["recipe", "risk_bound"])
 @pytest.mark.parametrize("calibration", ["exact", "paper"])
 def test_no_optimizer_divides_by_a_delta_of_zero(kind, calibration):  # A5
     made = [GD, optimizers.DPSGD(sampling_rate=0.1, num_steps=2, step_size=0.1)]
-    made += [optimizers.ObjectivePerturbation(), optimizers.AdaSSP()]
+    made += [optimizers.ObjectivePerturbation(tilt="gaussian"), optimizers.AdaSSP()]
+    made += [optimizers.ApproximateObjectivePerturbation()]
     for optimizer in made:
         method = getattr(optimizer, kind, optimizer.recipe)
         given = (calibration,) if method == optimizer.recipe else ()

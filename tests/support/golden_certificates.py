@@ -55,6 +55,8 @@ FITS = {
     "svrg/rounded": opt.SVRG(),
     "objective": opt.ObjectivePerturbation(),
     "objective/rounded": opt.ObjectivePerturbation(),
+    "objective/pure": opt.ObjectivePerturbation(tilt="norm"),
+    "objective/pure/rounded": opt.ObjectivePerturbation(tilt="norm"),
     "objective/inexact": opt.ObjectivePerturbation(),
     "accelerated/poisson": opt.AcceleratedClippedSGD(scheme="poisson", num_steps=3),
     "accelerated/disjoint": opt.IteratedAcceleratedClippedSGD(scheme="disjoint"),
@@ -107,7 +109,10 @@ SPECIAL = {
 } | {name: FREE for name in FITS if name.startswith("mirror")}
 
 
-ON_L1 = ("frank_wolfe", "clipped/output", "phased", "svrg", "objective")
+ON_L1 = (
+    *("frank_wolfe", "clipped/output", "phased", "svrg", "objective"),
+    "objective/pure",
+)
 
 
 SPECIAL |= {name: {"domain": L1} for name in ON_L1}

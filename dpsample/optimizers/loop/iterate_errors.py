@@ -51,6 +51,13 @@ short, `solve.CONTRACTION` follows, whose errors do not add up. After log(2 R
 sqrt(m/2a))/-log(1 - m/l) steps, R the radius, it is within sqrt(2 a/m) + e l/m. This is
 less, because l/m <= 2 c + 1.
 
+A tilt of density exp(-|G|/s) is a length times a direction z/|z|, z standard normal
+(`solve.fill_norm_tilt`). A sum of d exponentials is off by (d + 1) u, entries of z by
+u, |z| by (d/2 + 3) u, and products and quotients by 6 u. That is in total less than (2
+d + 24) u times the largest length. Digits are cut off at 2^-97 of s and 2^-102, which
+is far less. For that |z| >= 2^-41 if d >= 2, except with probability below 2^-80. For d
+= 1 the direction is a sign.
+
 `perturbations` has the rounding errors of noise, and `last_iterate` those of noisy
 steps. Without this file no certificate of output perturbation would include the
 rounding of the steps that are perturbed at the end.
@@ -65,6 +72,7 @@ import numpy as np
 from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 from dpsample.domains import Domain
 from dpsample.losses import (
+    CalibratedLogistic,
     CappedLogistic,
     Huber,
     Linear,
@@ -132,6 +140,24 @@ def counted_stddev(
     return round_up(longer + 2.0 * error / phase.output_gdp)
 
 
+def counted_scale(
+    facts: PublicFacts, phase: Minimization, start: Array, released: Array
+) -> float:
+    """Return the scale of Laplace output noise, which covers rounding errors.
+
+    It is `counted_stddev` of noise whose l1 sensitivity counts: a distance in l2 is at
+    most sqrt(d) times as long in l1.
+    """
+    if phase.output_epsilon == 0.0:
+        return phase.output_scale
+    error = phase_error(facts, phase, start)
+    if released.any():
+        reach = _reach(facts, phase, start) + float(np.linalg.norm(released))
+        error += 2.0 * UNIT_ROUNDOFF * reach
+    more = 2.0 * math.sqrt(facts.dim) * error / phase.output_epsilon
+    return round_up(phase.output_scale * (1.0 + 2e-12) + more)
+
+
 def has_error_bound(facts: PublicFacts, *phases: Descent) -> bool:
     """Return whether these phases' rounding errors have a bound from any start."""
     return all(math.isfinite(phase_error(facts, x, facts.center)) for x in phases)
@@ -174,7 +200,7 @@ def solver_precision(facts: PublicFacts, phase: Minimization) -> SolverPrecision
     """Return gap, steps and rounding error of a solver, infinite without a proof."""
     m, top = float(phase.ridge), float(phase.smoothness + phase.ridge)
     unproved = SolverPrecision(top, float(phase.gap), math.inf, 0)
-    if phase.output_gdp == 0.0:
+    if phase.output_gdp == phase.output_epsilon == 0.0:
         return unproved
     if phase.smoothness > 0.0:
         top *= 1.0 + 1e-11  # rows above their bound by a rounding error
@@ -214,18 +240,25 @@ def _solver_step_error(facts: PublicFacts, phase: Minimization, top: float) -> f
     bound = estimator.record_bound(dim)
     reach = _reach(facts, phase, facts.center)
     is_plain = is_mean and math.isinf(phase.local_radius)
+    # The calibrated loss has no more operations. It came later, and certificates with a
+    # Gaussian tilt do not change.
+    losses = (*LOSSES, CalibratedLogistic) if phase.tilt_scale > 0.0 else LOSSES
     if not (
-        isinstance(facts.loss, LOSSES) and is_plain and max(bound, reach) < math.inf
+        isinstance(facts.loss, losses) and is_plain and max(bound, reach) < math.inf
     ):
         return math.inf
     last = facts.num_records if phase.last is None else phase.last
     count = last - phase.first
-    # All coordinates of the tilt are within `MOST` standard deviations.
-    tilt = MOST * phase.tilt_stddev / count * math.sqrt(dim)
+    # All coordinates of a Gaussian tilt are within `MOST` standard deviations.
+    tilt, tilt_error = MOST * phase.tilt_stddev / count * math.sqrt(dim), 0.0
+    if phase.tilt_scale > 0.0:
+        tilt = phase.max_tilt / count
+        tilt_error = 1.01 * (2.0 * dim + 24.0) * UNIT_ROUNDOFF * tilt
     slopes = bound + tilt + 2.0 * phase.ridge * reach
     gradient = (
         _gradient_error(facts, reach, bound, count) + 8.0 * UNIT_ROUNDOFF * slopes
     )
+    gradient += tilt_error
     update = 3.0 * UNIT_ROUNDOFF * (reach + slopes / top)
     return gradient / top + update + _projection_error(facts.domain, dim, reach)
 

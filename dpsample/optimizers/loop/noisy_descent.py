@@ -172,6 +172,21 @@ def noise_ridge(scales: DescentScales, budget: Budget) -> float:
     return noise * math.sqrt(scales.dim) / scales.radius
 
 
+def pure_noise_ridge(scales: DescentScales, budget: Budget) -> float:
+    r"""Return `noise_ridge` of a tilt of density proportional to exp(-|b|/s).
+
+    The root mean square of its coordinates is sqrt(d + 1) s, and to first order s =
+    Delta L/epsilon. So sqrt(d + 1)/epsilon replaces 1/t.
+    """
+    if not math.isfinite(scales.radius):
+        remedy = "The ridge is made of its radius: pass ridge."
+        check.fail("domain", "bounded", "an unbounded one", remedy)
+    shift = SHIFTS[budget.relation] * scales.lipschitz
+    noise = shift * math.sqrt(scales.dim + 1.0)
+    noise /= scales.num_records * budget.epsilon
+    return noise * math.sqrt(scales.dim) / scales.radius
+
+
 def public_ridge(scales: DescentScales, budget: Budget) -> float:
     r"""Return the ridge m of private smooth fits, or 1/(eta T) of descent.
 

@@ -95,6 +95,7 @@ class Loop:
     keeps_ball: bool = False
     keeps_anchor: bool = False
     boundary_loss: Loss | None = None
+    output_scale: ClassVar[float] = 0.0
 
     def compile(
         self,
@@ -175,9 +176,9 @@ class Loop:
 class Minimization:
     """Certified minimization of a strongly convex objective J.
 
-    J(w) is the mean loss + <G, w>/n + ridge/2 |w - anchor|^2, with the tilt G ~ N(0,
-    tilt_stddev^2 I). It is minimized over the intersection of the domain and the local
-    ball. The anchor is 0 or the start of the phase.
+    J(w) is the mean loss + <G, w>/n + ridge/2 |w - anchor|^2, with a random tilt G. It
+    is minimized over the intersection of the domain and the local ball. The anchor is 0
+    or the start of the phase.
 
     Parameters
     ----------
@@ -192,7 +193,11 @@ class Minimization:
     estimator : Estimator
         `Mean` or `ClippedMean`, which is the gradient of another convex loss.
     tilt_stddev : float
-        Noise of the linear term.
+        Deviation of a Gaussian tilt.
+    tilt_scale : float
+        s of a tilt with a density proportional to exp(-|G|/s), instead of a Gaussian.
+    max_tilt : float
+        Length to which longer tilts of this kind are shortened.
     is_anchored : bool
         Whether the ridge is centered at the start of the phase instead of 0.
     local_radius : float
@@ -202,6 +207,11 @@ class Minimization:
     output_gdp : float
         Gaussian-DP parameter that this noise has for the gap alone, if it is to cover
         rounding errors, too (`iterate_errors`). 0 if they are not included.
+    output_scale : float
+        Scale of Laplace noise of each coordinate of the output, instead of Gaussian.
+    output_epsilon : float
+        Epsilon that this noise has for the gap alone, if it is to cover rounding
+        errors, too. 0 if they are not included.
     keeps_ball : bool
         Whether the local ball stays where the previous phase had it.
     solver : {"accelerated", "svrg"}
@@ -215,10 +225,14 @@ class Minimization:
     last: int | None = None
     estimator: Estimator = field(default_factory=Mean)
     tilt_stddev: float = 0.0
+    tilt_scale: float = 0.0
+    max_tilt: float = math.inf
     is_anchored: bool = False
     local_radius: float = math.inf
     output_stddev: float = 0.0
     output_gdp: float = 0.0
+    output_scale: float = 0.0
+    output_epsilon: float = 0.0
     keeps_ball: bool = False
     solver: str = "accelerated"
 
@@ -229,16 +243,20 @@ class Minimization:
         check.non_negative(
             smoothness=self.smoothness,
             tilt_stddev=self.tilt_stddev,
+            tilt_scale=self.tilt_scale,
             output_stddev=self.output_stddev,
             output_gdp=self.output_gdp,
+            output_scale=self.output_scale,
+            output_epsilon=self.output_epsilon,
         )
-        check.at_least(0.0, local_radius=self.local_radius)
+        check.at_least(0.0, local_radius=self.local_radius, max_tilt=self.max_tilt)
         check.instance((Mean, ClippedMean), estimator=self.estimator)
 
     @property
     def is_noisy(self) -> bool:
         """Whether the objective or the output is perturbed."""
-        return max(self.tilt_stddev, self.output_stddev) >= LEAST_NOISE
+        tilt = max(self.tilt_stddev, self.tilt_scale)
+        return max(tilt, self.output_stddev, self.output_scale) >= LEAST_NOISE
 
     def check_fits(self, num_records: int) -> None:
         """Fail unless the phase's records exist."""
@@ -263,6 +281,7 @@ class Query:
 
     estimator: ClassVar[Estimator] = Mean()
     output_stddev: ClassVar[float] = 0.0
+    output_scale: ClassVar[float] = 0.0
     keeps_ball: ClassVar[bool] = False
 
     def check(self) -> None:
@@ -366,9 +385,10 @@ def _with_checks(method: Method) -> Method:
             PublicFacts, facts=arguments["facts"], remedy="Pass problem.facts."
         )
         check.instance((Budget, type(None)), budget=arguments["budget"])
-        check_not_pure(
-            arguments["budget"], f"{type(self).__name__}, as its proof needs it"
-        )
+        if not self.can_be_pure:
+            check_not_pure(
+                arguments["budget"], f"{type(self).__name__}, as its proof needs it"
+            )
         calibration = arguments.get("calibration", "exact")
         check.one_of(("exact", "paper"), calibration=calibration)
         self._check_sizes()
@@ -385,6 +405,7 @@ class Optimizer(Spec):
     """
 
     name: ClassVar[str]
+    can_be_pure: ClassVar[bool] = False  # whether it has a proof at delta = 0
 
     def __init_subclass__(cls) -> None:
         """Add the checks of all optimizers to the methods that users call."""

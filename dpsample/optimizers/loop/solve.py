@@ -65,7 +65,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, is_due
-from dpsample.numerics.exact import exact_normal
+from dpsample.numerics.exact import exact_exponential, exact_normal
 from dpsample.numerics.norms import distance
 from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.advance import into_both
@@ -172,6 +172,28 @@ def fill_tilt(rng, stddev, out):
     for j in range(len(out)):
         high, low = exact_normal(rng)
         out[j] = stddev * min(max(high + low, -MOST), MOST)
+
+
+@kernel
+def fill_norm_tilt(rng, scale, longest, out):
+    """Fill ``out`` with a vector of density proportional to exp(-|v| / scale).
+
+    Its direction comes from a normal vector, and its length, a Gamma(d) variable times
+    the scale, is the sum of d exponentials. A longer one is shortened to ``longest``.
+    """
+    length = 0.0
+    for _ in range(len(out)):
+        high, low = exact_exponential(rng)
+        length += high + low
+    square = 0.0
+    while square == 0.0:  # z = 0 has no direction
+        for j in range(len(out)):
+            high, low = exact_normal(rng)
+            out[j] = high + low
+            square += out[j] * out[j]  # no underflow: out[j] is 0 or above 2^-103
+    length, norm = min(scale * length, longest), math.sqrt(square)
+    for j in range(len(out)):
+        out[j] = length * (out[j] / norm)
 
 
 @kernel

@@ -147,7 +147,8 @@ class Registry:
             check.fail("kind", "of intervals about a fit", check.describe(base))
         inner = self.kind(base)
         bases = ("ObjectivePerturbation", "NoisyGD", "AdaSSP")
-        if not (set(inner.by) & set(bases) and inner.events and inner.releasable):
+        is_base = bool(set(inner.by) & set(bases)) and "pure" not in inner.events
+        if not (is_base and inner.events and inner.releasable):
             check.fail("kind", f"of intervals about {' or '.join(bases)}", base)
         squares = ("INTERVALS.SQUARES",) if "AdaSSP" in inner.by else ()
         # Intervals compose the curves instead of adding up epsilons.

@@ -16,7 +16,8 @@ such moves from below (see `dpsample.samplers.localized.region`). M^x is the sum
 convex on [0, r], as K is convex. Its value at rho is at least theta_B rho^2/2, by the
 first line. Its right derivative there is 1/rho times the sum of (k/n) [phi_i'(u_i +
 t_i) - phi_i'(u_i)] t_i and k mu rho^2 \|w/r\|^2. Each bracket times t_i is at least
-c_i^S t_i^2, so that the derivative is at least theta_S rho. Convexity completes the proof. QED
+c_i^S t_i^2, so that the derivative is at least theta_S rho. Convexity completes the
+proof. QED
 
 It holds for all convex losses of margins, any x0, any P and every rho, and neither the
 size of K nor the position of the mode matters. With theta = 0 it says little.
