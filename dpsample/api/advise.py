@@ -26,10 +26,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dpsample.core import check
 from dpsample.losses import (
+    Absolute,
     CalibratedLogistic,
     CappedLogistic,
     Logistic,
     Loss,
+    Quantile,
     Squared,
 )
 from dpsample.optimizers import AdaSSP, NoisyGD, ObjectivePerturbation
@@ -325,6 +327,8 @@ def _rule(facts: PublicFacts, budget: Budget, clarity: float) -> tuple[str, Loss
         return "release", loss, "The domain is no l2 ball: a draw fits any."
     if math.isinf(clarity):
         why = "noisy gradients determine the size of steps that decay to 0."
+        if facts.dim == 1 and isinstance(loss, Absolute | Quantile):
+            why += " If the column is constant, dps.stats.quantile needs fewer records."
         return "decaying", loss, "The loss is not differentiable everywhere: " + why
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
     # A pure tilt adds (d + 1) (t/epsilon)^2 times the risk of a Gaussian one.
