@@ -225,7 +225,7 @@ def last_iterate_bound(sizes: Array, *, square: float, radius: float) -> float:
     --------
     >>> sizes = 0.05 * decay(1000)
     >>> f"{last_iterate_bound(sizes, square=1.0, radius=1.0):.4f}"
-    '0.0784'
+    '0.0676'
     """
     # The last step is not taken.
     sizes = np.append(sizes, sizes[-1])
