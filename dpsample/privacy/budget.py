@@ -92,8 +92,8 @@ def check_not_pure(budget: Budget | None, method: str) -> None:
         remedy = (
             "Give a delta far below 1 / (number of records), fit a smooth loss with "
             "dps.optimizers.ObjectivePerturbation(), or ask a query with "
-            "dps.noise.laplace_mechanism, k_norm_mechanism or geometric_mechanism, "
-            "which need none."
+            "dps.noise.laplace_mechanism, k_norm_mechanism, geometric_mechanism or "
+            "dps.stats, which need none."
         )
         check.fail("budget.delta", f"> 0 for {method}", "0", remedy)
 

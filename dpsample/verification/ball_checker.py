@@ -1640,8 +1640,11 @@ def _prove_pure_tilt(c: Json, parameters: Json, inputs: Json) -> Lines:
     }
     ridge, gap = arb(stated["ridge"]), arb(stated["gap"])
     scale, noise = arb(stated["tilt_scale"]), arb(stated["output_scale"])
-    given = parameters.get("ridge")
-    _require(given is None or given == stated["ridge"], "the ridge is another one")
+    own_ridge = parameters.get("ridge")
+    _require(
+        own_ridge is None or own_ridge == stated["ridge"],
+        "the ridge is another one",
+    )
     _require(parameters.get("tilt", "norm") == "norm", "the tilt is Gaussian")
     size, dim = facts["num_records"], facts["dim"]
     rows = 1 + arb(3e-12)  # rows may exceed their bound by a rounding error

@@ -259,14 +259,14 @@ def _certify_statistic(c: EventCertificate) -> EventCertificate:
     inputs: dict[str, Any] = dict(c.inputs)
     num_records: dict[str, Any] = {"inputs.num_records": inputs.get("num_records")}
     check.integer(1, **num_records)
-    made: EventCertificate = mechanism.certificate(inputs["num_records"], c.budget)
+    rebuilt: EventCertificate = mechanism.certificate(inputs["num_records"], c.budget)
     # Sensitivity and scale are powers of two, whole numbers and one quotient, which all
     # machines compute alike. So there is no tolerance.
-    if c.inputs != made.inputs:
-        recomputation.fail_disagreement("inputs", made.inputs, c.inputs)
-    if c.event != made.event:
-        recomputation.fail_disagreement("event", made.event, c.event)
-    return made
+    if c.inputs != rebuilt.inputs:
+        recomputation.fail_disagreement("inputs", rebuilt.inputs, c.inputs)
+    if c.event != rebuilt.event:
+        recomputation.fail_disagreement("event", rebuilt.event, c.event)
+    return rebuilt
 
 
 def _base_kind(c: EventCertificate) -> str:
