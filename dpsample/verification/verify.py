@@ -35,6 +35,7 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.exact import exact
 from dpsample.samplers.localized import localized
 from dpsample.samplers.proximal import constant_time, requirements
+from dpsample.samplers.whole_body import global_draws
 from dpsample.targets.reduced import facts_obstacle
 from dpsample.verification import recomputation
 
@@ -194,6 +195,8 @@ def _reason_against(sampler: object, c: Certificate) -> str:
         return facts_obstacle(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Proximal):
         return requirements.no_proximal_proof_in_memory(c.facts, c.regularizer)
+    if isinstance(sampler, samplers.Global):
+        return global_draws.explain_unsupported_facts(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Exact):
         return exact.explain_unsupported(c.facts, c.regularizer)
     return ""
