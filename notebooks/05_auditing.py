@@ -202,7 +202,7 @@ for ax, report, mechanism in zip(
     ax.set_xlim(0.0, 3.0)
     ax.set_ylim(1e-5, 1.0)
     ax.legend(fontsize="small")
-axes[0].set_title("printed constants: refuted")
+axes[0].set_title("published constants (GLLST-E1): refuted")
 axes[1].set_title("with the factor 2: not refuted")
 # %% [markdown]
 # *What to see.* Left: near ε = 1 the triangles lie above the claimed curve, and below the
@@ -246,7 +246,8 @@ ax.legend(frameon=False, fontsize="small", ncols=2, loc="lower right")
 # %% [markdown]
 # ## What "not refuted" means: nothing
 #
-# The printed mechanism is false. Here are two audits that do not notice.
+# The published constants are too small in high dimension (erratum GLLST-E1 in
+# docs/errata.md). Here are two audits that do not notice.
 
 # %%
 same_side = dps.audits.neighbors.zero_out(facts)
@@ -272,7 +273,7 @@ for name, report in (("a weaker pair", weak_pair), ("few draws", few_draws)):
 # %% [markdown]
 # ## What the factor costs
 #
-# How wrong are the printed constants, and what does it cost to put them right?
+# How far off are the published constants (GLLST-E1), and what does a correction cost?
 
 # %%
 claims = np.geomspace(0.1, 8.0, 30)

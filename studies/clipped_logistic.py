@@ -29,10 +29,11 @@ def answer(mean):
     return (
         f"Honest noise, no tuning, a9a with n = 10 000: at epsilon = 1 {plain}; at"
         f" epsilon = 5 LNC-GM has {excess('LNC-GM', 5.0):.4f}, Clipped GD"
-        f" {excess('Clipped GD', 5.0):.4f}. LNC-GM as printed wastes privacy (asked for"
+        f" {excess('Clipped GD', 5.0):.4f}. LNC-GM with its published noise"
+        " and truncated phases spends less than it says (asked for"
         f" {claim('LNC-GM', 'a9a'):.1f} it spends 1) and stays at"
         f" {excess('LNC-GM', 5.0, setting='printed'):.3f}, where the answer 0 has"
-        " 0.277. Printed PNCA-SGD errs both ways: noise that proves 1 claims"
+        " 0.277. The noise of PNCA-SGD with its hidden constant 1 that proves 1 says"
         f" {claim('PNCA-SGD', 'w7a'):.2g} on w7a, {claim('PNCA-SGD', 'a9a'):.2g} on"
         " a9a. The forms that iterate for growth are worse on a9a at this size. Chosen"
         " by the test records, in grids of equal size, all have at epsilon = 1"

@@ -26,10 +26,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dpsample.core import check
 from dpsample.losses import (
+    Absolute,
     CalibratedLogistic,
     CappedLogistic,
     Logistic,
     Loss,
+    Quantile,
     Squared,
 )
 from dpsample.optimizers import AdaSSP, NoisyGD, ObjectivePerturbation
@@ -232,9 +234,9 @@ def default_radius(
 
     .. math:: R = \min\Bigl(\frac{n t\,\phi_0}{3 \Delta L \sqrt d}, 100 B D\Bigr),
 
-    t the budget's gdp, or epsilon/sqrt(d + 1) if delta is 0, Delta 2 if one record is
-    replaced and 1 if it is zeroed out, L the Lipschitz constant of a record's loss,
-    phi_0 the mean loss of the coefficients 0 over both labels, or evenly over the
+    t the budget's gdp, or epsilon/sqrt(d + 1) if delta is 0. Delta is 2 if one record
+    is replaced and 1 if it is zeroed out, L the Lipschitz constant of a record's loss,
+    and phi_0 the mean loss of the coefficients 0 over both labels, or evenly over the
     public range of the responses. In this ball
     the tail's bound of the excess risk, :math:`R \Delta L \sqrt d/(n t)`, is a third of
     phi_0. In a larger ball the noise would cost too much, and a smaller one would
@@ -325,6 +327,8 @@ def _rule(facts: PublicFacts, budget: Budget, clarity: float) -> tuple[str, Loss
         return "release", loss, "The domain is no l2 ball: a draw fits any."
     if math.isinf(clarity):
         why = "noisy gradients determine the size of steps that decay to 0."
+        if facts.dim == 1 and isinstance(loss, Absolute | Quantile):
+            why += " If the column is constant, dps.stats.quantile needs fewer records."
         return "decaying", loss, "The loss is not differentiable everywhere: " + why
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
     # A pure tilt adds (d + 1) (t/epsilon)^2 times the risk of a Gaussian one.

@@ -202,7 +202,7 @@ def custom_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
         bends = bends or pull[j] != 0.0
     out[TIME], out[FACET] = np.inf, HAS_NORMAL
     inside_until, width = 0.0, horizon
-    # Pieces of a path that are tried in one call. Then the search goes on in the next.
+    # One call tries at most 60 pieces of a path, and the next call goes on from there.
     for _ in range(60):
         stop, is_exit = min(inside_until + width, horizon), False
         if not is_triangle_inside(

@@ -404,13 +404,15 @@ class PrivateLogisticRegression(PrivateClassifier):
         Exponent of the ball's norm. Only ``method="release"`` allows others than 2.
     fit_intercept : bool
         Whether there is an intercept.
-    method : {"auto", "objective", "tail", "release", "intervals"}
+    method : {"auto", "objective", "tail", "decaying", "release", "intervals"}
         "objective" is objective perturbation, "tail" the average of the last iterates
-        of noisy gradient descent, and "release" one draw of the exponential mechanism.
-        "intervals" is `dpsample.intervals`, which spends a part of the budget on
-        `conf_int`. "auto" takes the method that `dpsample.advise` chooses by public
-        facts. "objective" and "tail" have the options of `dpsample.advise`, and support
-        the losses that it lists.
+        of noisy gradient descent, "decaying" the last iterate of steps that decay to 0,
+        and "release" one draw of the exponential mechanism. "intervals" is
+        `dpsample.intervals`, which spends a part of the budget on `conf_int`, and
+        leaves out a reference level of categorical columns. "auto" takes the method
+        that `dpsample.advise` chooses by public facts. "objective", "tail" and
+        "decaying" have the options of `dpsample.advise`, and support the losses that it
+        lists.
     ledger : Ledger or LedgerFile, optional
         Ledger in which every fit is entered, including the fits of clones. Fits in
         other processes (``n_jobs``) need a LedgerFile, because processes get copies of

@@ -48,8 +48,8 @@ class Metric:
         Upper bound, lower bound and exact value that theory proves for the mean. Each
         is a number, a function of the cell's parameters, or the name of another metric.
     printed : float, str or callable, optional
-        Upper bound that a paper states without a proof. A mean above it refutes the
-        paper, not the theory. Infinity where the paper states none.
+        Upper bound that a paper states without a proof. A mean above it is beyond
+        print. Infinity where the paper states none.
     baseline : float, str or callable, optional
         Value of the best answer that reads no record, such as theta = 0. An upper bound
         that is not below it is vacuous.

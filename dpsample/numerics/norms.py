@@ -414,10 +414,10 @@ def regularity(
 
 
 def printed_kappa(*, dim: int, p: float) -> float:
-    """Return min{1/(p-1), 2 log(dim)} of arXiv:2303.18047, which lacks a factor e.
+    """Return min{1/(p-1), 2 log(dim)} of arXiv:2303.18047 (gradient-E4).
 
-    `regularity` has the correct constant. A ValueError is raised unless p is in [1, 2]
-    and dim >= 2, because the paper states no others.
+    `regularity` has the constant for p >= 2. A ValueError is raised unless p is in
+    [1, 2] and dim >= 2, because the paper states no others.
 
     Examples
     --------

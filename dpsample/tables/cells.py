@@ -48,14 +48,20 @@ def cells_of_levels(
     >>> names, (cells >= 0).tolist(), int(cells[0])
     (['a', 'b'], [True, False, False], 1)
     """
-    given: Any = levels  # the schema checks them
-    declared = Schema(categorical={"levels": given})
+    any_levels: Any = levels  # the schema checks them
+    declared = Schema(categorical={"levels": any_levels})
     is_other = isinstance(values, str | bytes | Mapping | Set)
     has_axis = getattr(values, "ndim", 1) == 1 and isinstance(values, Collection)
     column: Any = [] if is_other or not has_axis else values
     if len(column) == 0:
         check.fail(name, "of shape (n,), n >= 1", check.describe(values))
-    listed = column.tolist() if isinstance(column, np.ndarray) else [*column]
+    dtype = getattr(column, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "fc":
+        # A missing record may have turned whole numbers into floats. `codes` rejects
+        # levels that the type does not tell apart.
+        listed: Any = np.asarray(column)
+    else:
+        listed = column.tolist() if isinstance(column, np.ndarray) else [*column]
     in_order = declared.categorical["levels"]
     cells = codes(Column(name, listed), in_order, declared.file)
     return [level_text(level) for level in in_order], cells

@@ -145,6 +145,16 @@ def test_other_domains_get_a_draw():
     assert dps.advise(matrices, BUDGET).table[0].method == "release"
 
 
+def test_one_column_of_a_quantile_is_told_of_statistics():
+    """Whether it is constant is not a public fact, so that advice cannot choose it."""
+    for dim, loss in ((1, dps.losses.Quantile(0.5)), (2, dps.losses.Absolute())):
+        advice = dps.advise(facts(dim=dim, loss=loss, response_bound=1.0), BUDGET)
+        assert advice.table[0].method == "decaying"
+        assert ("dps.stats.quantile" in advice.reason) == (dim == 1)
+        assert [row.method for row in advice.table[:3]] == ["decaying", "fixed", "tail"]
+        assert advice.table[1].risk_bound < math.inf == advice.table[0].risk_bound
+
+
 def test_a_problem_is_read_for_its_facts_only():
     rows = np.random.default_rng(1).normal(size=(50, 6)) / 10.0
     made = [

@@ -102,6 +102,17 @@ def test_an_entry_never_changes_the_cell_of_another(others):
     assert made.value["7"] == 2
 
 
+@pytest.mark.parametrize("make", [np.array, pd.Series])
+def test_a_type_that_cannot_hold_a_level_is_rejected(make):
+    """One missing record would turn the others into floats, which skip integers."""
+    levels = [str(2**53 + 1), str(2**53)]
+    column = make([2**53 + 1, 2**53])
+    made = stats.histogram(column, LARGE, levels=levels)
+    assert made.value == {levels[0]: 1, levels[1]: 1}
+    with pytest.raises(ValueError, match="must be of integers or text"):
+        stats.histogram(column.astype(float), LARGE, levels=levels)
+
+
 # Laws through the public functions.
 
 

@@ -244,6 +244,8 @@ class Accelerated(HeavyTailed):
 class AcceleratedClippedSGD(Accelerated):
     r"""Accelerated clipped SGD on the T batches of one epoch.
 
+    It is PNCA-SGD of Xu et al. (arXiv 2026), Algorithm 6, without shuffling.
+
     :math:`w^{md} = (1-\alpha_t) w^{ag} + \alpha_t w`, :math:`w \leftarrow P(w - \frac
     t{2\eta} g_t)`, :math:`w^{ag} \leftarrow \alpha_t w + (1-\alpha_t) w^{ag}`,
     :math:`\alpha_t = \frac2{t+1}`, :math:`g_t` the clipped mean of a batch at

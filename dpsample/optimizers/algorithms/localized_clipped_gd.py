@@ -242,6 +242,10 @@ class LocalizedRuns(HeavyTailed):
 class LocalizedClippedGD(LocalizedRuns):
     r"""Localized minimization of the clipped risk, with noise after every phase.
 
+    It is LNC-GM of Xu et al. (arXiv 2026), Algorithm 3. With calibration "paper" it is
+    LNC-GM truncated: steps of a phase are cut at ``max_steps``, where the first phase
+    of the paper has n_1^(2p).
+
     Phase i reads :math:`n_i = \lfloor n/2^i \rfloor` fresh records, minimizes their
     clipped risk plus :math:`\frac1{2 \eta_i n_i} |w - w_{i-1}|^2` over the domain to a
     certified gap, :math:`\eta_i = \eta/4^i`, and adds :math:`N(0, \sigma_i^2 I)`,

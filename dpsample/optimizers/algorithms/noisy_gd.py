@@ -270,7 +270,7 @@ class NoisyGD(ProjectedDescent):
     >>> hinge = problem.with_model(dps.losses.Hinge(), problem.domain)
     >>> recipe = NoisyGD(output="decaying").recipe(hinge.facts, budget)
     >>> recipe.inputs["num_steps"], f"{recipe.inputs['first_distance']:.3f}"
-    (4000, '0.100')
+    (2335, '0.100')
     >>> last = NoisyGD(output="last", num_steps=1000).recipe(problem.facts, budget)
     >>> f"{last.inputs['effective_steps']:.1f}"
     '49.3'
@@ -506,6 +506,8 @@ def _check_boundary_loss(other: Loss, facts: PublicFacts) -> None:
 @dataclass(frozen=True, kw_only=True)
 class NoisySGD(BatchedDescent, ProjectedDescent):
     r"""Noisy projected gradient descent on random batches, the average of its iterates.
+
+    It is A_NSGD of Bassily et al. (2019), Algorithm 1, with Poisson samples.
 
     Each step of `NoisyGD` reads a Poisson sample of the records. Its mean size is m,
     and sums are divided by m, not by the actual size. T steps read m T records instead

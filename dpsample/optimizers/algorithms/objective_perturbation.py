@@ -77,6 +77,8 @@ def _spent(budget: Budget | None) -> Event | None:
 class ObjectivePerturbation(Optimizer):
     r"""Objective perturbation, with all but a hundredth of the budget in the tilt.
 
+    It is for A_ObjP of Bassily et al. (2019), Algorithm 2.
+
     Algorithm 2 of Bassily et al. (arXiv:1908.09970) is about an exact minimizer. No
     computed point is one. However accurate one is, its distribution may be far from
     that of the minimizer. So Algorithm 3 is used. The solver certifies its accuracy,
@@ -106,10 +108,10 @@ class ObjectivePerturbation(Optimizer):
     Raises
     ------
     ValueError
-        If a number is out of its range; in `recipe`, if the loss is not smooth or has
+        If a number is out of its range. In `recipe`, if the loss is not smooth or has
         no Lipschitz constant, lambda is too small for the budget, or the domain is
-        unbounded (without ``ridge``). If the budget is pure, and the tilt Gaussian or
-        the calibration "paper".
+        unbounded (without ``ridge``). With a pure budget, if the tilt is Gaussian or
+        the calibration is "paper".
 
     Guarantee
     ---------
@@ -185,6 +187,9 @@ class ObjectivePerturbation(Optimizer):
 @dataclass(frozen=True, kw_only=True)
 class ApproximateObjectivePerturbation(Optimizer):
     r"""Objective perturbation with a solver of chosen accuracy, and a common convexity.
+
+    It is A_ObjP-App of Bassily et al. (2019), Algorithm 3, and A_App-ObjP of Su, Zhao
+    and Wang (2023), Algorithms 1 and 2.
 
     For the tilted risk J the solver certifies :math:`J(w) - \min J \le a` on every data
     set. So, given the exact minimizer, its points on two neighbors are at most :math:`2

@@ -34,6 +34,9 @@ from dpsample.problem.facts import PublicFacts
 class PrivateProximalSGD(ProximalSGD):
     r"""Private proximal gradient descent for heavy-tailed data.
 
+    It is DP-SPGD of Xie et al. (2022), and with medians DP-SPGD(K), whose mean is
+    DPRME, and with soft truncation DP-SPGD(H).
+
     These parameters are in addition to those of `ProximalSGD`. p is the dimension, n
     the number of records, and z the standard deviation of the noise over the largest l2
     norm that one record adds to a sum.

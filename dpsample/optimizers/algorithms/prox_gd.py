@@ -30,6 +30,8 @@ from dpsample.problem.facts import PublicFacts
 class ProxGD(BatchedDescent):
     r"""Noisy projected gradient descent on the Moreau envelopes of the losses.
 
+    It is A_ProxGD of Bassily et al. (2019).
+
     It is for non-smooth losses (hinge, absolute, quantile), and is `NoisyGD` with each
     loss replaced by its envelope of strength lambda. Gradients of envelopes are no
     longer than those of the losses, so noise and privacy are those of `NoisyGD`. With M
@@ -99,6 +101,7 @@ class ProxGD(BatchedDescent):
         inputs: dict[str, float | int | str] = {}
         if is_paper and budget is not None and math.isfinite(scales.radius):
             if smoothing is None and self._is_printed(scales, budget, plan.scheme):
+                # The printed bound is 24 M L times the rate (Theorem 4.4).
                 scaled = 24.0 * scales.radius * scales.lipschitz
                 scaled *= printed_rate(scales, budget)
                 inputs["printed_risk_bound"] = scaled
@@ -127,6 +130,7 @@ class ProxGD(BatchedDescent):
             return best_step(scales, plan.num_steps, square)
         slope = plan.slope(scales)
         if self.smoothing is None:
+            # With lambda = 2/eta the envelopes' term L^2/(2 lambda) is eta/2 L^2/2.
             return best_step(scales, plan.num_steps, slope + 0.5 * square)
         size = best_step(scales, plan.num_steps, slope)
         return min(size, 2.0 / self.smoothing) if scales.is_population else size

@@ -3,10 +3,10 @@ r"""Descent for non-smooth losses: steps that decay to 0, and the last iterate.
 
 T steps :math:`w_{t+1} = P(w_t - \eta_t g_t)`, t = 0, ..., T - 1, start at the domain's
 center w_0, where g_t is the noisy mean gradient at w_t and P the projection to the
-domain. The output is w_T. M is the largest distance of the domain from w_0, L the
-Lipschitz constant of a record's loss, and :math:`\nu = \Delta L \sqrt d/(n t)` the
-length of the noise of one gradient that has the whole budget: t is the budget's gdp,
-and Delta 2 or 1 by the relation. :math:`\phi_0` is the mean loss of the coefficients 0
+domain. The output is w_T. M is the largest distance of the domain from w_0, and L the
+Lipschitz constant of a record's loss. One gradient that has the whole budget has noise
+of length :math:`\nu = \Delta L \sqrt d/(n t)`. Here t is the budget's gdp, and Delta is
+2 or 1 by the relation. :math:`\phi_0` is the mean loss of the coefficients 0
 over all public responses (`usefulness.mean_loss_of_zero`).
 
 At a point where the loss is not differentiable, steps of one size hop to and fro, and
@@ -49,14 +49,14 @@ w_T, which is not taken, and let :math:`R_t = \sum_{i=t}^T \eta_i`, :math:`Q_t =
 .. math:: E F(w_T) - F^* \le \frac{M^2 + Q_0}{2 R_0} +
    \sum_{t=0}^{T-1} \frac{\eta_t}{R_{t+1}} \frac{Q_t}{2 R_t}.
 
-Proof (the classical argument for last iterates, as in Orabona 2020): projections are
-nonexpansive, and the noise has mean 0 given w_t. So for any point u that is known
-before step t, :math:`\sum_{i=t}^T \eta_i E (F(w_i) - F(u)) \le \frac12 E |w_t - u|^2 +
-\frac12 Q_t`. With :math:`S_t = \sum_{i=t}^T \eta_i F(w_i)/R_t` this is :math:`E (S_t -
-F(w_t)) \le Q_t/(2 R_t)` for u = w_t, and :math:`E S_0 - F^* \le (M^2 + Q_0)/(2 R_0)` at
-a minimizer. From :math:`R_{t+1} S_{t+1} = R_t S_t - \eta_t F(w_t)` follows
-:math:`S_{t+1} = S_t + (\eta_t/R_{t+1}) (S_t - F(w_t))`. The sum of these differences
-from :math:`S_0` to :math:`S_T = F(w_T)` is the bound.
+Proof (the classical argument for last iterates, as in Orabona 2020). Projections are
+nonexpansive, and the noise has mean 0 given w_t. So for any u that is known before step
+t, :math:`\sum_{i=t}^T \eta_i E (F(w_i) - F(u)) \le \frac12 (E |w_t - u|^2 + Q_t)`. Let
+:math:`S_t = \sum_{i=t}^T \eta_i F(w_i)/R_t`. Then :math:`E (S_t - F(w_t)) \le Q_t/(2
+R_t)` for u = w_t, and :math:`E S_0 - F^* \le (M^2 + Q_0)/(2 R_0)` at a minimizer. From
+:math:`R_{t+1} S_{t+1} = R_t S_t - \eta_t F(w_t)` follows :math:`S_{t+1} = S_t +
+(\eta_t/R_{t+1}) (S_t - F(w_t))`. The sum of these differences from :math:`S_0` to
+:math:`S_T = F(w_T)` is the bound.
 """
 
 import math
@@ -225,7 +225,7 @@ def last_iterate_bound(sizes: Array, *, square: float, radius: float) -> float:
     --------
     >>> sizes = 0.05 * decay(1000)
     >>> f"{last_iterate_bound(sizes, square=1.0, radius=1.0):.4f}"
-    '0.0784'
+    '0.0676'
     """
     # The last step is not taken.
     sizes = np.append(sizes, sizes[-1])

@@ -411,8 +411,13 @@ def kick(plan, state, duration):
     theta, velocity = state.vectors[ROW.point], state.vectors[ROW.velocity]
     gradient = state.vectors[ROW.gradient]
     residual, change = state.vectors[ROW.residual], state.vectors[ROW.change]
+    force, is_zero = plan.force, not plan.is_harmonic
     for j in range(theta.shape[0]):
-        residual[j] = gradient[j] - plan.force[j]
+        residual[j] = gradient[j] - force[j]
+        is_zero = is_zero and residual[j] == 0.0
+    # The uniform distribution needs no product with the metric.
+    if is_zero:
+        return
     times(plan.mass, residual, state.workspace.scratch, change)
     for j in range(theta.shape[0]):
         if plan.is_harmonic:
@@ -597,9 +602,11 @@ def find_next_facet(target, plan, state, duration):
 def move_in_polytope(plan, state, duration):
     """Move on the parabola, and update the slacks and their rates."""
     move_on_parabola(plan, state, duration)
+    # In the loop, the compiler would load the array's address again for each facet.
     slacks, rates = state.workspace.slacks, state.workspace.rates
+    accelerations = plan.slack_accelerations
     for i in range(slacks.shape[0]):
-        acceleration = plan.slack_accelerations[i]
+        acceleration = accelerations[i]
         slacks[i] += duration * (rates[i] + 0.5 * duration * acceleration)
         rates[i] += duration * acceleration
 
@@ -607,12 +614,12 @@ def move_in_polytope(plan, state, duration):
 @kernel(counts_references=False)
 def reflect_in_polytope(target, plan, state, facet):
     """Reflect the velocity, and update the rates of the slacks."""
-    rates = state.workspace.rates
+    rates, products = state.workspace.rates, plan.facet_gram[facet]
     copy_into(plan.facet_directions[facet], state.vectors[ROW.change])
-    factor = 2.0 * -rates[facet] / plan.facet_gram[facet, facet]
+    factor = 2.0 * -rates[facet] / products[facet]
     change_velocity(state, factor)
     for i in range(rates.shape[0]):
-        rates[i] += factor * plan.facet_gram[facet, i]
+        rates[i] += factor * products[i]
 
 
 @kernel(counts_references=False)
