@@ -330,16 +330,22 @@ def own_compiled() -> None:
 def own_loss(theta: Array, data: tuple[Array, float]) -> float:
     """Mean logistic loss of signed rows, and a ridge."""
     signed, mu = data
-    margins = signed @ theta
-    losses = np.maximum(-margins, 0.0) + np.log1p(np.exp(-np.abs(margins)))
-    return losses.mean() + 0.5 * mu * np.dot(theta, theta)
+    total = 0.0
+    for margin in signed @ theta:
+        total += max(-margin, 0.0) + np.log1p(np.exp(-abs(margin)))
+    return total / len(signed) + 0.5 * mu * np.dot(theta, theta)
 
 
-def own_slope(theta: Array, data: tuple[Array, float]) -> Array:
-    """Gradient of `own_loss`."""
+def own_loss_and_slope(theta: Array, data: tuple[Array, float]) -> tuple[float, Array]:
+    """Return `own_loss` and its gradient."""
     signed, mu = data
-    weights = 1.0 / (1.0 + np.exp(signed @ theta))
-    return mu * theta - weights @ signed / len(signed)
+    weights, total = signed @ theta, 0.0
+    for i, margin in enumerate(weights):
+        small = np.exp(-abs(margin))
+        total += max(-margin, 0.0) + np.log1p(small)
+        weights[i] = (small if margin > 0.0 else 1.0) / (1.0 + small)
+    slope = mu * theta - weights @ signed / len(signed)
+    return total / len(signed) + 0.5 * mu * np.dot(theta, theta), slope
 
 
 @row
@@ -349,7 +355,7 @@ def own_logistic() -> None:
     signed = target.problem.data.response[:, None] * target.problem.data.dense
     own = dps.Density(
         energy=own_loss,
-        gradient=own_slope,
+        value_and_gradient=own_loss_and_slope,
         data=(signed, 1e-3),
         dim=10,
         domain=Ball(3.0),

@@ -234,9 +234,9 @@ def default_radius(
 
     .. math:: R = \min\Bigl(\frac{n t\,\phi_0}{3 \Delta L \sqrt d}, 100 B D\Bigr),
 
-    t the budget's gdp, or epsilon/sqrt(d + 1) if delta is 0, Delta 2 if one record is
-    replaced and 1 if it is zeroed out, L the Lipschitz constant of a record's loss,
-    phi_0 the mean loss of the coefficients 0 over both labels, or evenly over the
+    t the budget's gdp, or epsilon/sqrt(d + 1) if delta is 0. Delta is 2 if one record
+    is replaced and 1 if it is zeroed out, L the Lipschitz constant of a record's loss,
+    and phi_0 the mean loss of the coefficients 0 over both labels, or evenly over the
     public range of the responses. In this ball
     the tail's bound of the excess risk, :math:`R \Delta L \sqrt d/(n t)`, is a third of
     phi_0. In a larger ball the noise would cost too much, and a smaller one would

@@ -42,7 +42,7 @@ from dpsample.privacy.certificates.terms import Calibration, Risk
 from dpsample.privacy.usefulness import warn_if_useless
 from dpsample.problem.problem import Problem
 from dpsample.running import progress as screen
-from dpsample.samplers import Localized, Proximal
+from dpsample.samplers import Global, Localized, Proximal
 from dpsample.samplers.errors import (
     BottomError,
     DeadlineError,
@@ -125,7 +125,7 @@ def release(
     sampler_share: float = 0.1,
     strong_convexity: float = 0.0,
     confidence: float | None = None,
-    sampler: Localized | Proximal | None = None,
+    sampler: Localized | Proximal | Global | None = None,
     max_work: float | None = None,
     deadline: float | None = None,
     constant_time: bool = False,
@@ -145,7 +145,8 @@ def release(
     problem : Problem
         Records, loss, domain and declared bounds.
     budget : Budget
-        Epsilon, delta and the neighboring relation.
+        Epsilon, delta and the neighboring relation. At delta = 0 the release is purely
+        epsilon-differentially private: an exact draw with calibration "range".
     p : float
         Exponent, in [1, inf], of the norm of sensitivity and regularizer.
     risk : {"population", "empirical"}
@@ -153,20 +154,24 @@ def release(
     calibration : {"exact", "closed_form", "paper", "range", "auto"}
         Inversion of the Gaussian privacy curve, or with "range" the largest k that the
         range of one record's loss allows, which is better in few dimensions. "auto"
-        chooses between "exact" and "range" by public facts. "paper" reproduces the
+        chooses between "exact" and "range" by public facts. At delta = 0 "exact" stands
+        for "range", which is the only one with a proof there. "paper" reproduces the
         constants of the paper and is never releasable. See `calibrate`.
     sampler_share : float
-        Share of delta, in (0, 1), for the error of the sampler.
+        Share of delta, in (0, 1), for the error of the sampler. It has no effect at
+        delta = 0.
     strong_convexity : float
         Strength of a ridge that belongs to the objective, see `calibrate`.
     confidence : float, optional
         Calibrate for a risk bound that holds with this probability.
-    sampler : Localized or Proximal, optional
+    sampler : Localized, Proximal or Global, optional
         A sampler with a proof. The default is ``Localized()``, which is replaced by
-        ``Proximal()`` if rejection is not possible or costs more.
+        ``Proximal()`` if rejection is not possible or costs more. ``Global()`` has no
+        error gamma. At delta = 0 it is the default, and the only one.
     max_work : float, optional
         Maximum number of passes over the records, in addition to the fit. If they do
-        not suffice, nothing is released, and the budget counts as spent.
+        not suffice, nothing is released, and the budget counts as spent. At delta = 0
+        neither a limit nor ``deadline`` or ``constant_time`` is allowed.
     deadline : float, optional
         Seconds after the beginning of the call at which the result is returned. If the
         draw fails or is not finished by then, nothing is released, the budget counts as
@@ -222,9 +227,11 @@ def release(
     (epsilon, delta)-differentially private under the relation. The exact mechanism is
     (epsilon, delta_0)-DP by the Gaussian comparison theorem (arXiv:2207.08347, Theorem
     2), or by the range of log-likelihood ratios. On every data set the draw is within
-    total variation gamma of it, which adds (1 + e^epsilon) gamma to delta_0. The
-    running time depends on the records, so do not publish it, except with
-    ``constant_time``, which takes many times as long.
+    total variation gamma of it, which adds (1 + e^epsilon) gamma to delta_0. With
+    ``Global`` gamma is 0, and decisions are made as in real arithmetic. So with
+    delta = 0 theta is epsilon-DP, for ideal random bits. The running time depends on
+    the records, so do not publish it, except with ``constant_time``, which takes many
+    times as long.
 
     Examples
     --------
@@ -302,6 +309,9 @@ def _release_in_constant_time(
 
     With a small probability, which delta includes, nothing is released.
     """
+    if budget.is_pure:
+        remedy = "It releases nothing with a probability that delta must pay."
+        check.fail("constant_time", "False at delta = 0", "True", remedy)
     mechanism = calibrate(problem, budget, **options)
     if problem.data.dense.shape[0] == 0:
         check.fail(

@@ -32,7 +32,7 @@ from dpsample.privacy import (
 from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
-from dpsample.samplers import Localized, Proximal, gaussian_fit
+from dpsample.samplers import Global, Localized, Proximal, gaussian_fit
 from dpsample.samplers.chain import COUNT
 from dpsample.samplers.errors import (
     FUNCTION_FAILED,
@@ -55,6 +55,10 @@ from dpsample.samplers.proximal.proximal import (
     pass_work,
 )
 from dpsample.samplers.proximal.requirements import no_proximal_proof
+from dpsample.samplers.whole_body.global_draws import (
+    PreparedGlobal,
+    explain_unsupported_facts,
+)
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
 from dpsample.targets.reduced import (
@@ -81,6 +85,15 @@ def _show_nothing(_text: str) -> None:
     pass
 
 
+# Samplers that have a proof.
+ReleaseSampler = Localized | Proximal | Global
+PURE_ADVICE = (
+    "Exact draws are proved for smooth losses of this package on l2 balls, boxes and "
+    "polytopes with an interior, and p = 2; all else needs delta > 0 and Localized or "
+    "Proximal."
+)
+
+
 class RejectionCounts(RenamedKeys):
     """Numbers of proposals, of candidates among them, and of records that were read."""
 
@@ -98,7 +111,7 @@ class ReleasePlan:
     mechanism: ExponentialMechanism
     certificate: Certificate
     target: Gibbs
-    sampler: Localized | Proximal
+    sampler: ReleaseSampler
     max_work: float  # passes over the records
     grid: PublicGrid  # on which theta is released
     may_decide_exactly: bool  # whether public facts allow rejection by exact arithmetic
@@ -110,14 +123,14 @@ class ReleasePlan:
 
     def with_records(self, problem: Problem) -> "ReleasePlan":
         """Return the plan for other records with the same public facts."""
-        if isinstance(self.sampler, Localized):
+        if isinstance(self.sampler, Localized | Global):
             _ = self.target.geometry  # computed here, so that all copies share it
         return replace(self, target=self.target._with_problem(problem))
 
     @lazy_property
     def localization(self) -> Localization | None:
         """Mode and localized region, or None if no region was found."""
-        if isinstance(self.sampler, Proximal):
+        if not isinstance(self.sampler, Localized):
             return None
         target = self.target
         if has_equalities(target):
@@ -148,6 +161,11 @@ class ReleasePlan:
         if self.rejection_sampler is None or not self.may_decide_exactly:
             return None
         return exact_rejection.ExactRejection.from_prepared(self.rejection_sampler)
+
+    @lazy_property
+    def global_sampler(self) -> PreparedGlobal:
+        """Exact draws on the whole domain. They need no pilot run."""
+        return PreparedGlobal.from_target(self.target)
 
     @property
     def is_rejection_cheap(self) -> bool:
@@ -187,8 +205,12 @@ class ReleasePlan:
     @lazy_property
     def minimizer(self) -> Array:
         """Minimizer of the risk. Not private."""
-        if self.localization is not None:
+        target, start = self.target, None
+        if isinstance(self.sampler, Global):
+            start = self.global_sampler.mode
+        elif self.localization is not None:
             target, start = self.localization.target, self.localization.mode
+        if start is not None:
             mode = modes.find(target, 0.0, start, max_decrement=0.1)
             if mode is not None:
                 return self.lift(mode.point)
@@ -202,9 +224,12 @@ class ReleasePlan:
     ) -> tuple[Array, dict[str, Any]]:
         """Return a draw within gamma of the target, and diagnostics of it.
 
-        Rejection and the proximal sampler each have a proof of gamma. So the choice
-        between them may depend on the records, namely on the expected work of each.
+        `Global` is exact, and draws alone. Rejection and the proximal sampler each have
+        a proof of gamma. So the choice between them may depend on the records, namely
+        on the expected work of each.
         """
+        if isinstance(self.sampler, Global):
+            return self._draw_globally(stream, show)
         rejection, proximal = self.rejection_sampler, None
         if rejection is not None and not self.is_rejection_cheap:
             proximal = self.proximal_setting.prepare(pilot, self.gamma)
@@ -242,6 +267,25 @@ class ReleasePlan:
             pilot, stream = streams(seeds[i], 2)
             thetas[i] = self.draw(pilot, stream, _show_nothing)[0]
         return thetas
+
+    def _draw_globally(
+        self, stream: np.random.Generator, show: ShowProgress
+    ) -> tuple[Array, dict[str, object]]:
+        """Draw exactly on the whole domain. Theta depends on the draw's cell only."""
+
+        def on_passes(done: float) -> None:
+            show(f"{NOT_PRIVATE}: {done:.3g} passes over the records so far")
+
+        prepared = self.global_sampler
+        accepted, counts = prepared.draw(stream, self.max_work, on_passes=on_passes)
+        cells = prepared.decisions.cell(accepted, self.grid.step)
+        point = self.grid.step * np.array([float(cell) for cell in cells])
+        return self.grid.round(point), {
+            "method": "global",
+            **prepared.settings,
+            "counts": RejectionCounts(counts),
+            "decisions": "exact",
+        }
 
     def _draw_by_rejection(
         self,
@@ -358,7 +402,7 @@ def plan_release(
     problem: Problem,
     budget: Budget,
     *,
-    sampler: Localized | Proximal | None,
+    sampler: ReleaseSampler | None,
     max_work: float | None,
     seeded: bool,
     has_deadline: bool = False,
@@ -372,10 +416,13 @@ def plan_release(
     check_facts(problem, budget, options["sampler_share"])
     if sampler is not None:
         check.instance(
-            (Localized, Proximal),
+            (Localized, Proximal, Global),
             sampler=sampler,
             remedy="No other sampler has a proof. Use dps.sample for private studies.",
         )
+    if budget.is_pure:
+        options["sampler_share"] = 0.0
+        _check_has_no_limit(max_work, has_deadline=has_deadline)
     max_passes = math.inf
     if max_work is not None:
         check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
@@ -387,9 +434,12 @@ def plan_release(
     def make_plan(problem: Problem) -> ReleasePlan:
         mechanism = calibrate(problem, budget, **options)
         target = mechanism.target(problem)
-        chosen_sampler = _choose_sampler(sampler, target)
+        chosen_sampler = _choose_sampler(sampler, target, is_pure=budget.is_pure)
         grid = PublicGrid.for_target(target)
-        error_bound = exact_rejection.floating_bound(target, grid, mechanism.gamma)
+        error_bound = math.inf
+        if isinstance(chosen_sampler, Localized):
+            gamma = mechanism.gamma
+            error_bound = exact_rejection.floating_bound(target, grid, gamma)
         certificate = mechanism.certificate.with_sampler(
             sampler=MechanismSpec.of(chosen_sampler),
             clip_rows=problem.clip_rows,
@@ -415,13 +465,36 @@ def plan_release(
     return problem._reuse_plan(key, make_plan)
 
 
+def _check_has_no_limit(max_work: float | None, *, has_deadline: bool) -> None:
+    """Raise a ValueError for a limit of the work of a draw at delta = 0.
+
+    Whether a limit suffices depends on the records, with a probability that only
+    delta > 0 could pay.
+    """
+    remedy = "Whether a limit suffices depends on the records. Use delta > 0 with it."
+    if max_work is not None:
+        check.fail("max_work", "None at delta = 0", max_work, remedy)
+    if has_deadline:
+        check.fail("deadline", "None at delta = 0", "a number of seconds", remedy)
+
+
 def _choose_sampler(
-    sampler: Localized | Proximal | None, target: Gibbs
-) -> Localized | Proximal:
+    sampler: ReleaseSampler | None, target: Gibbs, *, is_pure: bool
+) -> ReleaseSampler:
     """Return the sampler of a release; raise if it has no proof for the target.
 
     The choice follows from public facts, before any work and alike for all records.
     """
+    if is_pure and isinstance(sampler, Localized | Proximal):
+        raise NoCertificate(
+            f"{type(sampler).__name__} has an error in total variation, which "
+            "delta = 0 cannot pay: use dps.samplers.Global or delta > 0."
+        )
+    if is_pure or isinstance(sampler, Global):
+        reason = explain_unsupported_facts(target.problem.facts, target.regularizer)
+        if reason:
+            raise NoCertificate(f"{reason} {PURE_ADVICE}")
+        return Global()
     is_supported, reason = Localized()._supports(target)
     if sampler is None:
         sampler = Localized() if is_supported else Proximal()

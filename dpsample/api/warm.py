@@ -270,6 +270,7 @@ def _usual_minimizations() -> None:
         optimizers.NoisyGD(),
         optimizers.DPSGD(sampling_rate=0.5, num_steps=2),
         optimizers.ObjectivePerturbation(),
+        optimizers.ObjectivePerturbation(tilt="norm"),
     ):
         for seed in (None, 0):
             minimize(problem, optimizer, BUDGET, seed=seed)

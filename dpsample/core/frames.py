@@ -70,7 +70,6 @@ OTHER_CODES: dict[type, str] = {bool: "?", int: "q", float: "d", type(None): "P"
 OTHER_CODES |= {np.bool_: "?", np.int64: "q", np.float64: "d"}
 # Fields of Numba's data models that this layout assumes, see `_check_model`.
 ARRAY_MODEL = ("meminfo", "parent", "nitems", "itemsize", "data", "shape", "strides")
-SUPPORTED = "an array, a C function, None, a tuple of them or a number of 64 bits"
 Fields = tuple[Any, ...]  # a named tuple
 Kinds = tuple[Any, ...]  # Numba's types of its fields
 Frame = TypeVar("Frame", bound=Fields)
@@ -216,7 +215,12 @@ def _names_of(fields: Fields) -> Sequence[object]:
     return getattr(fields, "_fields", range(len(fields)))
 
 
-def _reject(name: str, field: object, condition: str = SUPPORTED) -> None:
+def _reject(
+    name: str,
+    field: object,
+    condition: str = "an array, a C function, None, a tuple of them or a number of "
+    "64 bits",
+) -> None:
     """Raise the error about a field of a wrong type."""
     raise TypeError(f"{name} must be {condition}, got {check.describe(field)}.")
 

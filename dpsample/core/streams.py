@@ -130,7 +130,7 @@ def _num_words(entropy: Any) -> int:
 def _child_words(seed: np.random.SeedSequence, keys: NDArray[np.uint32]) -> Words:
     """Return the words of the children of a seed whose spawn keys are the rows."""
     # The pool of the seed is known, so the hash goes on where that of the seed ended.
-    # It has hash_word each word of the pool, each pair of them, and each later word for
+    # It has hashed each word of the pool, each pair of them, and each later word for
     # each word of the pool: POOL + POOL (POOL - 1) + num_later POOL times.
     num_later = max(_num_words(seed.entropy) - POOL, 0) + _num_words(seed.spawn_key)
     num_hashes = POOL * (POOL + num_later)
@@ -156,20 +156,22 @@ def hash_keys(
     """Fill rows of out with ``generate_state(4, uint64)`` of seeds with these keys."""
     mixed_pool = np.empty(POOL, np.uint32)
     for i in range(keys.shape[0]):
-        mixed_pool[:], power = pool, state
+        mixed_pool[:], hash_state = pool, state
         for word in keys[i]:
             for j in range(POOL):
                 mixed = np.uint32(np.uint32(LEFT_FACTOR) * mixed_pool[j]) - np.uint32(
-                    np.uint32(RIGHT_FACTOR) * hash_word(word, power, MIX_FACTOR)
+                    np.uint32(RIGHT_FACTOR) * hash_word(word, hash_state, MIX_FACTOR)
                 )
-                power = np.uint32(power * np.uint32(MIX_FACTOR))
+                hash_state = np.uint32(hash_state * np.uint32(MIX_FACTOR))
                 mixed_pool[j] = np.uint32(mixed) ^ (np.uint32(mixed) >> np.uint32(16))
-        power = np.uint32(GENERATE_START)
+        hash_state = np.uint32(GENERATE_START)
         for j in range(POOL):
-            low = hash_word(mixed_pool[2 * j % POOL], power, GENERATE_FACTOR)
-            power = np.uint32(power * np.uint32(GENERATE_FACTOR))
-            high = hash_word(mixed_pool[(2 * j + 1) % POOL], power, GENERATE_FACTOR)
-            power = np.uint32(power * np.uint32(GENERATE_FACTOR))
+            low = hash_word(mixed_pool[2 * j % POOL], hash_state, GENERATE_FACTOR)
+            hash_state = np.uint32(hash_state * np.uint32(GENERATE_FACTOR))
+            high = hash_word(
+                mixed_pool[(2 * j + 1) % POOL], hash_state, GENERATE_FACTOR
+            )
+            hash_state = np.uint32(hash_state * np.uint32(GENERATE_FACTOR))
             out[i, j] = np.uint64(low) | (np.uint64(high) << np.uint64(32))
 
 
@@ -190,8 +192,9 @@ def multiply(high: np.uint64, low: np.uint64) -> tuple[np.uint64, np.uint64]:
 @kernel
 def set_state(memory: Words, words: Words) -> None:
     """Set the state of a generator as ``PCG64DXSM(seed)`` does (O'Neill's srandom)."""
-    # The increment must be odd. The state is 0, then (0 M + increment + seed) M +
-    # increment, for two steps of the generator; sums carry from the lower half.
+    # Words 0 and 1 are the seed, and 2 and 3 the increment, upper halves first. The
+    # increment must be odd. The state is 0, and after two steps of the generator
+    # (0 M + increment + seed) M + increment. Sums carry from the lower half.
     one, top = np.uint64(1), np.uint64(63)
     inc_low = (words[3] << one) | one
     inc_high = (words[2] << one) | (words[3] >> top)

@@ -28,9 +28,6 @@ from dpsample.domains.polytope_reduction import MAX_ZERO_RANGE, Reduction, find_
 DEPENDENT = 1e-10
 # Maximum number of Newton steps to the center.
 MAX_STEPS = 300
-# Half the side of the cube that bounds an unbounded body about its first point, in
-# units of the widths.
-CUBE = 4.0
 
 
 class ChartError(Exception):
@@ -128,7 +125,8 @@ def find_chart(reduction: Reduction, *, is_bounded: bool) -> Chart:
     if not is_bounded:
         eye = np.eye(basis.shape[1])
         rows = np.vstack([rows, eye, -eye])
-        slacks = np.append(slacks, np.full(2 * basis.shape[1], CUBE))
+        # A cube of 8 widths about the first point bounds the body.
+        slacks = np.append(slacks, np.full(2 * basis.shape[1], 4.0))
     rows, center, factor = find_round_coordinates(rows / slacks[:, None])
     widths = reduction.widths
     return Chart(

@@ -9,7 +9,7 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
     check_any_loss,
 )
-from dpsample.privacy import Budget, EventCertificate, PureEvent
+from dpsample.privacy import Budget, EventCertificate
 from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.privacy.certificates.registry import registry
 from dpsample.problem.facts import PublicFacts
@@ -36,7 +36,7 @@ def certify(
         (why,) = registry().words(registry().kind(recipe.kind).assumptions[-1:])
         remedy = f"Why: {why}. Use calibration='paper' for studies."
         check.fail("optimizer", "one with a privacy proof", optimizer, remedy)
-    if calibration == "exact" and isinstance(recipe.event, PureEvent):
+    if recipe.kind.startswith("objective/pure"):
         budget = replace(budget, delta=0.0)  # the proof spends none of it
     # An optimizer of the user has no kind in the registry, and describes itself.
     is_ours = bool(registry().kind(recipe.kind).by)

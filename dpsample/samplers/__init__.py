@@ -25,6 +25,7 @@ from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
 from dpsample.samplers.subsampled.randomized_series import RandomizedSeries
 from dpsample.samplers.subsampled.tuna_mh import TunaMH
+from dpsample.samplers.whole_body.global_draws import Global
 
 __all__ = [
     "MALA",
@@ -34,6 +35,7 @@ __all__ = [
     "CoordinateHitAndRun",
     "Exact",
     "FactorizedMetropolis",
+    "Global",
     "HitAndRun",
     "LaplaceIndependence",
     "Localized",

@@ -48,8 +48,8 @@ def cells_of_levels(
     >>> names, (cells >= 0).tolist(), int(cells[0])
     (['a', 'b'], [True, False, False], 1)
     """
-    given: Any = levels  # the schema checks them
-    declared = Schema(categorical={"levels": given})
+    any_levels: Any = levels  # the schema checks them
+    declared = Schema(categorical={"levels": any_levels})
     is_other = isinstance(values, str | bytes | Mapping | Set)
     has_axis = getattr(values, "ndim", 1) == 1 and isinstance(values, Collection)
     column: Any = [] if is_other or not has_axis else values
@@ -59,7 +59,7 @@ def cells_of_levels(
     if isinstance(dtype, np.dtype) and dtype.kind in "fc":
         # A missing record may have turned whole numbers into floats. `codes` rejects
         # levels that the type does not tell apart.
-        listed = np.asarray(column)
+        listed: Any = np.asarray(column)
     else:
         listed = column.tolist() if isinstance(column, np.ndarray) else [*column]
     in_order = declared.categorical["levels"]

@@ -60,7 +60,6 @@ Bounds = tuple[float, float]
 # Largest magnitude of a bound, with which products of a few bounds do not overflow.
 LARGEST = 1.0 / check.MIN_SCALE
 Levels = tuple[str, ...] | tuple[int, ...]  # booleans are integers
-LEVELS = "strings, or of integers, or of true and false"
 KINDS = ("numeric", "log", "date", "categorical", "ignore")
 REMEDY = "See the example in dpsample.tables.schema."
 UNFILLED = "Fill in public facts, known without looking at the records."
@@ -334,8 +333,9 @@ class Schema:
             for kind in ("numeric", "log")
         }
         checked["date"] = {k: _dates(k, v) for k, v in _section(fields, "date").items()}
+        kinds = "strings, or of integers, or of true and false"
         checked["categorical"] = {
-            k: _entries(_label("categorical", k), v, LEVELS)
+            k: _entries(_label("categorical", k), v, kinds)
             for k, v in _section(fields, "categorical").items()
         }
         for name in ("ignore", "columns", "missing_indicator"):

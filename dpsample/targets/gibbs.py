@@ -128,8 +128,12 @@ class Gibbs(GibbsTarget):
         penalty = SquaredNorm(2.0) if regularizer is None else regularizer
         check.instance(Regularizer, regularizer=penalty)
         # Raises for a center or a shape of another size, and for the entropy on another
-        # domain than the simplex.
-        penalty.range_on(problem.domain, problem.dim)
+        # domain than the simplex. The range of a squared norm, which always exists,
+        # would take two linear programs for each coordinate of a large polytope.
+        if penalty.is_plain_norm:
+            penalty.check_on(problem.domain, problem.dim)
+        else:
+            penalty.range_on(problem.domain, problem.dim)
         # The attributes are frozen, because numbers are derived from them only once.
         vars(self).update(
             problem=problem, k=float(k), mu=float(mu), regularizer=penalty

@@ -55,6 +55,11 @@ FORMER_FORMATS = {
 RELEASE = "dpsample-release-3"
 FIT = "dpsample-fit-1"
 STATISTIC = "dpsample-statistic-1"
+# Losses with a bounded curvature and decimals, whose draws are exact on bodies.
+GLOBAL_LOSSES = frozenset(
+    "linear logistic capped_logistic calibrated_logistic smoothed_hinge huber squared "
+    "power_four".split()
+)
 DRAW_FIELDS = set(
     "format registry releasable facts budget p risk calibration sampler_share "
     "strong_convexity confidence regularizer lipschitz diff_lipschitz range_bound k mu "
@@ -924,7 +929,23 @@ def _check_sampler(c: Json) -> tuple[Json, Json]:
     is_smooth = loss["name"] not in {"hinge", "absolute", "quantile", "record_gradient"}
     is_smooth = is_smooth and loss.get("upper_curvature") != "inf"
     _require(name != "draw/localized" or is_smooth, "the loss cannot be localized")
+    if name == "draw/global":
+        _check_global(c["facts"], c["p"])
+    if c["budget"]["delta"] == 0.0 and spec is not None:
+        is_pure = kind.get("exact", False) and kind.get("counted", False)
+        _require(is_pure, "the sampler has an error, which delta = 0 does not include")
     return kind, spec.parameters if isinstance(spec, _Spec) else {}
+
+
+def _check_global(facts: Json, p: float) -> None:
+    """Check that exact draws on all of the domain are possible for public facts."""
+    domain, loss = facts["domain"], facts["loss"]
+    _require(loss["name"] in GLOBAL_LOSSES, "the loss has no exact draws")
+    is_body = domain["name"] in ("box", "polytope")
+    is_body = is_body and domain.get("A_eq") is None
+    if domain["name"] == "ball":
+        is_body = domain["p"] in (2.0, "inf")
+    _require(is_body and p == 2.0, "the domain or p has no exact draws")
 
 
 def _check_draw_form(c: Json, kind: Json) -> None:
@@ -967,12 +988,14 @@ def _check_draw_form(c: Json, kind: Json) -> None:
 def _prove_draw(c: Json) -> Lines:
     """Prove a `Certificate`: sensitivity, gdp, delta and the sampler's error."""
     _require(set(c) == DRAW_FIELDS, "the certificate has other fields")
-    facts, (epsilon, delta, relation) = c["facts"], _budget(c)
+    # Only the range of log ratios proves a draw at delta = 0.
+    is_range = c["calibration"] == "range"
+    facts, (epsilon, delta, relation) = c["facts"], _budget(c, pure=is_range)
     _check_facts(facts)
     kind, parameters = _check_sampler(c)
     _check_draw_form(c, kind)
     numbers = {
-        name: _float(c[name], name)
+        name: _float(c[name], name, zero=name == "delta_exact" and delta == 0.0)
         for name in ("lipschitz", "diff_lipschitz", "k", "mu", "gdp", "delta_exact")
     }
     is_paper, ridge = c["calibration"] == "paper", c["strong_convexity"]
@@ -987,7 +1010,7 @@ def _prove_draw(c: Json) -> Lines:
     else:
         _require(facts["domain"]["name"] != "whole_space", "the domain is unbounded")
     n, shift = facts["num_records"], SHIFTS[relation]
-    parameter = "k*Omega/n" if c["calibration"] == "range" else "gdp"
+    parameter = "k*Omega/n" if is_range else "gdp"
     # A ridge is part of each record's loss, so a record that is set to zero takes its
     # share of the curvature along.
     loses_curvature = ridge > 0.0 and relation == "zero_out"
@@ -1006,7 +1029,7 @@ def _prove_draw(c: Json) -> Lines:
 
     def curve() -> tuple[Ball, Ball]:
         delta_0 = arb(numbers["delta_exact"])
-        if c["calibration"] == "range":
+        if is_range:
             # One record changes n F by its loss, or by two losses if it is replaced.
             change = shift * _largest_oscillation(facts)
             return _range_delta(arb(numbers["k"]) * change / n, proved), delta_0
@@ -1640,8 +1663,11 @@ def _prove_pure_tilt(c: Json, parameters: Json, inputs: Json) -> Lines:
     }
     ridge, gap = arb(stated["ridge"]), arb(stated["gap"])
     scale, noise = arb(stated["tilt_scale"]), arb(stated["output_scale"])
-    given = parameters.get("ridge")
-    _require(given is None or given == stated["ridge"], "the ridge is another one")
+    own_ridge = parameters.get("ridge")
+    _require(
+        own_ridge is None or own_ridge == stated["ridge"],
+        "the ridge is another one",
+    )
     _require(parameters.get("tilt", "norm") == "norm", "the tilt is Gaussian")
     size, dim = facts["num_records"], facts["dim"]
     rows = 1 + arb(3e-12)  # rows may exceed their bound by a rounding error

@@ -35,6 +35,7 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.exact import exact
 from dpsample.samplers.localized import localized
 from dpsample.samplers.proximal import constant_time, requirements
+from dpsample.samplers.whole_body import global_draws
 from dpsample.targets.reduced import facts_obstacle
 from dpsample.verification import recomputation
 
@@ -194,6 +195,8 @@ def _reason_against(sampler: object, c: Certificate) -> str:
         return facts_obstacle(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Proximal):
         return requirements.no_proximal_proof_in_memory(c.facts, c.regularizer)
+    if isinstance(sampler, samplers.Global):
+        return global_draws.explain_unsupported_facts(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Exact):
         return exact.explain_unsupported(c.facts, c.regularizer)
     return ""
@@ -259,14 +262,14 @@ def _certify_statistic(c: EventCertificate) -> EventCertificate:
     inputs: dict[str, Any] = dict(c.inputs)
     num_records: dict[str, Any] = {"inputs.num_records": inputs.get("num_records")}
     check.integer(1, **num_records)
-    made: EventCertificate = mechanism.certificate(inputs["num_records"], c.budget)
+    rebuilt: EventCertificate = mechanism.certificate(inputs["num_records"], c.budget)
     # Sensitivity and scale are powers of two, whole numbers and one quotient, which all
     # machines compute alike. So there is no tolerance.
-    if c.inputs != made.inputs:
-        recomputation.fail_disagreement("inputs", made.inputs, c.inputs)
-    if c.event != made.event:
-        recomputation.fail_disagreement("event", made.event, c.event)
-    return made
+    if c.inputs != rebuilt.inputs:
+        recomputation.fail_disagreement("inputs", rebuilt.inputs, c.inputs)
+    if c.event != rebuilt.event:
+        recomputation.fail_disagreement("event", rebuilt.event, c.event)
+    return rebuilt
 
 
 def _base_kind(c: EventCertificate) -> str:

@@ -28,7 +28,7 @@ class Case:
     losses: tuple[str, ...] = ("linear", "squared")
 
     def __str__(self) -> str:
-        names = ("scheme", "estimator", "batches", "noise", "solver", "p")
+        names = ("scheme", "estimator", "batches", "noise", "solver", "p", "tilt")
         words = [getattr(self.optimizer, name, None) for name in names]
         words += [f"m{self.batch_size}"] if self.batch_size else []
         return "-".join([self.name, *(str(w) for w in words if w is not None)])
@@ -132,6 +132,7 @@ DEFAULTS = (
     Case(opt.ProxGD()),
     Case(opt.DPSGD(sampling_rate=0.4, num_steps=3)),
     Case(opt.ObjectivePerturbation()),
+    Case(opt.ObjectivePerturbation(tilt="norm")),
     Case(opt.ApproximateObjectivePerturbation()),
     Case(opt.ApproximateObjectivePerturbation(solver="svrg")),
     Case(opt.SVRG()),

@@ -47,6 +47,7 @@ CASES = (
     Case(opt.ProxGD(**STEPS), HINGE),
     Case(opt.DPSGD(**STEPS, sampling_rate=0.75), FREE),
     Case(opt.ObjectivePerturbation(ridge=1.0), FREE, 5000),
+    Case(opt.ObjectivePerturbation(ridge=1.0, tilt="norm"), FREE, 5000),
     Case(opt.ApproximateObjectivePerturbation(ridge=1.0), FREE, 5000),
     Case(opt.SVRG(ridge=1.0), FREE),
     Case(opt.PhasedSGD(**NEAR), FREE),

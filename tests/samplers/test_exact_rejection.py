@@ -108,7 +108,7 @@ def test_decimals_have_their_digits(name):
 def test_sums_have_their_digits_in_another_process_too():
     """Where decimals have 28 of them, as here outside of the context."""
     one, tiny = (Decimal(1),), (Decimal("1e-40"),)
-    with exact_rejection._decimals(80):
+    with exact_rejection.decimals(80):
         wanted = one[0] + tiny[0]
     assert exact_rejection._add(80, one, tiny) == (wanted,) != one
 

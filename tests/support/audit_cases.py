@@ -53,7 +53,7 @@ class Case:
     pair: str = "first"  # which record differs, or the name of a pair
 
     def __str__(self):
-        variants = ("scheme", "estimator", "batches", "noise", "printed")
+        variants = ("scheme", "estimator", "batches", "noise", "printed", "tilt")
         words = [getattr(self.optimizer, name, None) for name in variants]
         words = [word for word in words if isinstance(word, str)]
         return "-".join((type(self.optimizer).__name__, *words))
@@ -110,7 +110,9 @@ def _less(phase, share):
         return replace(phase, **{name: share * getattr(phase, name) for name in names})
     changes = {"output_stddev": share * phase.output_stddev}
     if isinstance(phase, Minimization):
-        return replace(phase, **changes, tilt_stddev=share * phase.tilt_stddev)
+        for name in ("output_scale", "tilt_scale", "tilt_stddev"):
+            changes[name] = share * getattr(phase, name)
+        return replace(phase, **changes)
     for size in ("stddev", "sigma"):
         if hasattr(phase.noise, size):
             less = {size: share * getattr(phase.noise, size)}

@@ -63,13 +63,14 @@ def without_balls(recipe: Recipe) -> Recipe:
 
 
 def without_noise(recipe: Recipe) -> Recipe:
-    """The recipe with all its Gaussian noise set to zero."""
+    """The recipe with all its Gaussian and Laplace noise set to zero."""
 
     def quiet(phase):
         if isinstance(phase, Query):
             return replace(phase, matrix_stddev=0.0, vector_stddev=0.0)
         if isinstance(phase, Minimization):
-            return replace(phase, output_stddev=0.0, tilt_stddev=0.0)
+            names = ("output_stddev", "tilt_stddev", "output_scale", "tilt_scale")
+            return replace(phase, **dict.fromkeys(names, 0.0))
         noise = phase.noise
         if isinstance(noise, GaussianNoise):
             noise = GaussianNoise(0.0)

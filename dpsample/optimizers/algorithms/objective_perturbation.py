@@ -108,10 +108,10 @@ class ObjectivePerturbation(Optimizer):
     Raises
     ------
     ValueError
-        If a number is out of its range; in `recipe`, if the loss is not smooth or has
+        If a number is out of its range. In `recipe`, if the loss is not smooth or has
         no Lipschitz constant, lambda is too small for the budget, or the domain is
-        unbounded (without ``ridge``). If the budget is pure, and the tilt Gaussian or
-        the calibration "paper".
+        unbounded (without ``ridge``). With a pure budget, if the tilt is Gaussian or
+        the calibration is "paper".
 
     Guarantee
     ---------

@@ -101,6 +101,7 @@ class ProxGD(BatchedDescent):
         inputs: dict[str, float | int | str] = {}
         if is_paper and budget is not None and math.isfinite(scales.radius):
             if smoothing is None and self._is_printed(scales, budget, plan.scheme):
+                # The printed bound is 24 M L times the rate (Theorem 4.4).
                 scaled = 24.0 * scales.radius * scales.lipschitz
                 scaled *= printed_rate(scales, budget)
                 inputs["printed_risk_bound"] = scaled
@@ -129,6 +130,7 @@ class ProxGD(BatchedDescent):
             return best_step(scales, plan.num_steps, square)
         slope = plan.slope(scales)
         if self.smoothing is None:
+            # With lambda = 2/eta the envelopes' term L^2/(2 lambda) is eta/2 L^2/2.
             return best_step(scales, plan.num_steps, slope + 0.5 * square)
         size = best_step(scales, plan.num_steps, slope)
         return min(size, 2.0 / self.smoothing) if scales.is_population else size

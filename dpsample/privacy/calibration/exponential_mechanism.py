@@ -31,6 +31,9 @@ a mean of ratios. The largest k whose curve is delta at epsilon is n eta/Omega w
 depend on mu, so k mu = `FLATNESS` dim/Theta only makes the density strongly convex,
 and the excess risk is at most (1 + `FLATNESS`) dim/k.
 
+At delta = 0 the range is the only calibration with a proof: k Omega/n <= epsilon, and
+the draw is exact.
+
 **Which one** (calibration "auto"). Public facts decide: range if its k is at least
 `RANGE_SHARE` of the Gaussian one. It is so in few dimensions, because the Gaussian k
 grows like the root of the dimension, and the other one does not depend on it.
@@ -194,6 +197,7 @@ def calibrate(
         record's loss (`PublicFacts.loss_range`) proves the budget. It needs a bounded
         domain, no ``strong_convexity`` and no ``confidence``. "auto" is "range" or
         "exact" by a rule that reads public facts only, and the mechanism names which.
+        At delta = 0 "exact" and "auto" are "range", the only one with a proof.
     sampler_share : float
         Part of delta, in [0, 1), for an approximate sampler. delta_exact = (1 - share)
         delta and gamma = share delta/(1 + e^epsilon).
@@ -238,6 +242,9 @@ def calibrate(
     >>> print(f"{mech.k:.1f} {mech.mu:.5f} {mech.risk_bound:.4f}")
     1497.0 0.02672 0.0267
     """
+    is_pure = isinstance(budget, Budget) and budget.is_pure
+    if is_pure and calibration in ("exact", "auto"):
+        calibration = "range"
     if calibration == "auto":
         make = partial(
             calibrate,
@@ -320,6 +327,8 @@ def _numbers_by_range(inputs: CalibrationInputs, range_bound: float) -> dict[str
 
 def _delta_exact(inputs: CalibrationInputs) -> float:
     """Return the part of delta that an exact draw spends."""
+    if inputs.budget.is_pure:
+        return 0.0
     delta = inputs.budget.delta
     delta_exact = delta - inputs.sampler_share * delta
     remedy = "Spend a larger delta or a smaller sampler_share."

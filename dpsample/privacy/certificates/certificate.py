@@ -79,6 +79,8 @@ class Certificate(Published, MechanismTerms):
         if self.sampler is not None:
             check_mechanism(kind_of(self.sampler), self.sampler, field="sampler")
             # A part of delta must be left for the error of a sampler that has one.
+            if self.budget.is_pure:
+                check_may_be_pure(self.sampler)
             if self.gamma == 0.0 and not self.registered.exact:
                 remedy = "Pass sampler_share > 0 to calibrate: gamma is 0."
                 check.fail("sampler", "an exact one", self.sampler, remedy)
@@ -254,6 +256,14 @@ def kind_of(sampler: object) -> str:
         check.fail("sampler", condition, check.describe(sampler))
     # A text is not a sampler. Its first word is the kind that the error is about.
     return f"draw/{sampler.split('(')[0].lower()}"
+
+
+def check_may_be_pure(sampler: MechanismSpec) -> None:
+    """Raise a ValueError unless draws of a sampler have no error, rounding included."""
+    kind = registry().kind(kind_of(sampler))
+    if not (kind.exact and kind.counted):
+        remedy = "Every other one has an error, which only delta > 0 can pay."
+        check.fail("sampler", "Global() at delta = 0", str(sampler), remedy)
 
 
 def assumptions_of(

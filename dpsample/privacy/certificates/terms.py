@@ -161,10 +161,8 @@ class CalibrationInputs:
         check.instance(PublicFacts, problem=self.facts, remedy=remedy)
         remedy = "Use dps.Budget(epsilon=..., delta=...)."
         check.instance(Budget, budget=self.budget, remedy=remedy)
-        method = "the exponential mechanism of Gaussian privacy"
-        if self.calibration == "range":
-            method = "draws, whose localization and random bits are part of delta"
-        check_not_pure(self.budget, method)
+        if self.calibration != "range":
+            check_not_pure(self.budget, "Gaussian privacy of the exponential mechanism")
         check.at_least(1.0, p=self.p)
         check.one_of(("population", "empirical"), risk=self.risk)
         calibrations = ("exact", "closed_form", "paper", "range")
@@ -173,6 +171,9 @@ class CalibrationInputs:
         if self.sampler_share >= 1.0:
             remedy = "It is the part of delta for the error of the sampler."
             check.fail("sampler_share", "< 1", self.sampler_share, remedy)
+        if self.budget.is_pure and self.sampler_share > 0.0:
+            remedy = "At delta = 0 the draw is exact, so that nothing is left for it."
+            check.fail("sampler_share", "0 at delta = 0", self.sampler_share, remedy)
         check.non_negative(strong_convexity=self.strong_convexity)
         if self.strong_convexity > 0.0:
             check.scale(strong_convexity=self.strong_convexity)
@@ -284,13 +285,16 @@ class MechanismTerms(CalibrationInputs):
         check.normal(
             lipschitz=self.lipschitz,
             diff_lipschitz=self.diff_lipschitz,
-            delta_exact=self.delta_exact,
             gdp=self.gdp,
             k=self.k,
             mu=self.mu,
             risk_bound=self.risk_bound,
             remedy=BEYOND_FLOATS,
         )
+        if self.budget.is_pure:
+            check.one_of((0.0,), delta_exact=self.delta_exact)
+        else:
+            check.normal(delta_exact=self.delta_exact, remedy=BEYOND_FLOATS)
         if not (self.has_ridge and self.range_bound == math.inf):
             check.normal(range_bound=self.range_bound, remedy=BEYOND_FLOATS)
         if self.sampler_share > 0.0:

@@ -185,6 +185,14 @@ class RecordColumns:
             self._curvatures[key] = half_widths, curvature
         return np.asarray(self._curvatures[key][1])
 
+    def forget_curvatures(self) -> None:
+        """Free the curvatures and ends that are kept."""
+        self._curvatures.clear()
+        on_domain = self._ends.get(())
+        self._ends.clear()
+        if on_domain is not None:
+            self._ends[()] = on_domain
+
     def weights(self, weights: Weights) -> Array:
         """Return the weights of the records."""
         if weights.order == "none":
@@ -215,6 +223,13 @@ def single_chunk(target: Gibbs, mode: Mode) -> RecordColumns | None:
     if columns is None or columns.part is not storage.data:
         columns = _cache[mode] = RecordColumns(storage.data, _setting(target, mode))
     return columns
+
+
+def forget_curvatures(target: Gibbs, mode: Mode) -> None:
+    """Free the kept curvatures and ends, each of which has a number per record."""
+    part = single_chunk(target, mode)
+    if part is not None:
+        part.forget_curvatures()
 
 
 def _setting(target: Gibbs, mode: Mode) -> ColumnSetting:

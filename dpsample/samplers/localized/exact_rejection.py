@@ -90,6 +90,7 @@ from dpsample.problem.storage import add_entries
 from dpsample.samplers.errors import WorkLimitError
 from dpsample.samplers.localized import columns, proposals
 from dpsample.samplers.localized.exact_sums import add_sums, sum_records
+from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.prepared import PreparedLocalized
 from dpsample.samplers.localized.region import RegionEllipsoid
 from dpsample.samplers.localized.rejection import BLOCK_NUMBERS
@@ -186,7 +187,7 @@ class Candidates(NamedTuple):
         return self.noise + self.noise_low, self.threshold + self.threshold_low
 
 
-class _RecordFacts(NamedTuple):
+class RecordFacts(NamedTuple):
     """Sums over the records, and errors of numbers at x0."""
 
     row_length: float  # bound of the norm of a row
@@ -199,9 +200,9 @@ class _RecordFacts(NamedTuple):
     largest_sum: float  # bound of the sums that decimals add up
 
     @classmethod
-    def compute(cls, prepared: PreparedLocalized) -> _RecordFacts:
+    def compute(cls, target: Gibbs, mode: Mode) -> RecordFacts:
         """Pass over the records, and return the numbers."""
-        target, point = prepared.target, prepared.mode.point
+        point = mode.point
         facts, num_records = target.problem.facts, target.storage.num_records
         k, unit = target.k, (target.dim + 4) * UNIT_ROUNDOFF
         ridge = k * target.mu * target.curvature[0]
@@ -209,7 +210,7 @@ class _RecordFacts(NamedTuple):
         length = 1.01 * facts.full_row_bound * facts.dual_ratio(2.0)
         point_norm = float(np.linalg.norm(point))
         distance = point_norm + float(np.linalg.norm(center))
-        sums = columns.fold_columns(target, prepared.mode, add_sums, sum_records)
+        sums = columns.fold_columns(target, mode, add_sums, sum_records)
         sizes = k * (sums.sizes / num_records)
         gradient = k / num_records * (sums.total + sums.rest)
         gradient += ridge * (point - center)
@@ -250,7 +251,7 @@ class ExactRejection:
             return None
         if not proposals.is_gaussian(mode, region):
             return None
-        facts = _RecordFacts.compute(prepared)
+        facts = RecordFacts.compute(target, mode)
         dim, unit = target.dim, (target.dim + 4) * UNIT_ROUNDOFF
         length, curvature = facts.row_length, facts.curvature
         margin_error, gradient_error = facts.margin_error, facts.gradient_error
@@ -406,7 +407,7 @@ class ExactRejection:
 
     def decimals(self) -> AbstractContextManager[object]:
         """Return a context in which errors of sums over records are below 1e-50."""
-        return _decimals(self.digits)
+        return decimals(self.digits)
 
     def point(self, candidates: Candidates, i: int) -> list[Decimal]:
         """Return x0 + m + F z of one candidate."""
@@ -442,20 +443,9 @@ class ExactRejection:
 
     def _excess(self, candidates: Candidates, i: int) -> Decimal:
         """Return G in the present context."""
-        target, loss = self.prepared.target, self.prepared.target.problem.loss
         move = self._sum_rows(self._move_terms(candidates, i))
-        base = [Decimal(x) for x in self.prepared.mode.point.tolist()]
-        fold, arguments = partial(_add, self.digits), (loss, base, move, self.digits)
-        total: Decimal = target.storage.fold(fold, _exact_rise, *arguments)[0]
-        center = map(Decimal, target.regularizer_params.center.tolist())
-        # |x + v - c|^2 - |x - c|^2
-        square_change = sum(
-            v * (2 * (x - c) + v) for v, x, c in zip(move, base, center, strict=True)
-        )
-        scale = Decimal(target.curvature[0])
-        ridge = Decimal(target.k) * Decimal(target.mu) * scale
-        energy = Decimal(target.k) * total / self._num_records
-        energy += ridge * square_change / 2
+        base = self.prepared.mode.point
+        energy = energy_rise(self.prepared.target, base, move, self.digits)
         square = Decimal(0)
         for high, low in zip(candidates.noise[i], candidates.noise_low[i], strict=True):
             square += (Decimal(high) + Decimal(low)) ** 2
@@ -482,7 +472,30 @@ def _is_accurate(
     return is_well_conditioned and 3.0 * ellipsoid.radius * shift <= 1e-4
 
 
-def _decimals(digits: int) -> AbstractContextManager[object]:
+def energy_rise(
+    target: Gibbs, point: Array, move: list[Decimal], digits: int
+) -> Decimal:
+    """Return V(x + move) - V(x) at a point x of doubles, in decimals.
+
+    The context of decimals must have these ``digits``. The regularizer is a multiple of
+    the squared l2 norm.
+    """
+    base = [Decimal(x) for x in point.tolist()]
+    arguments = target.problem.loss, base, move, digits
+    fold = partial(_add, digits)
+    total: Decimal = target.storage.fold(fold, _exact_rise, *arguments)[0]
+    center = map(Decimal, target.regularizer_params.center.tolist())
+    # |x + v - c|^2 - |x - c|^2
+    square_change = sum(
+        v * (2 * (x - c) + v) for v, x, c in zip(move, base, center, strict=True)
+    )
+    scale = Decimal(target.curvature[0])
+    ridge = Decimal(target.k) * Decimal(target.mu) * scale
+    energy = Decimal(target.k) * total / target.storage.num_records
+    return energy + ridge * square_change / 2
+
+
+def decimals(digits: int) -> AbstractContextManager[object]:
     """Return a context of decimals without overflow."""
     return localcontext(Context(prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX))
 
@@ -491,7 +504,7 @@ def _add(
     digits: int, left: tuple[Decimal], right: tuple[Decimal]
 ) -> tuple[Decimal, ...]:
     """Return the sum of two parts, with these digits in every process."""
-    with _decimals(digits):
+    with decimals(digits):
         return add_entries(left, right)
 
 
@@ -500,7 +513,7 @@ def _exact_rise(
 ) -> tuple[Decimal]:
     """Return the rise of the losses from one point by a move, in decimals."""
     total = Decimal(0)
-    with _decimals(digits):
+    with decimals(digits):
         for record in range(part.num_records):
             has_offset = part.offset.size > 0
             margin = Decimal(part.offset[record]) if has_offset else Decimal(0)

@@ -108,8 +108,9 @@ def propose(proposal, rng, vectors, costs):
 def fill_sphere_proposal(free, multiplier, share, root, mean, inward, dual):
     """Fill the arrays of a proposal for x0 on a sphere.
 
-    ``free`` is the proposal without the halfspace, whose mean is -e here. Return the
-    norm of q that is dual to the precision's, and <e, inward>.
+    ``free`` is the proposal without the halfspace. Its field for the mean holds -e, the
+    negative linear term, which is divided by the precision here. Return the norm of q
+    that is dual to the precision's, and <e, inward>.
     """
     rank, precision = mean.shape[0], np.empty(free.root.shape)
     np.dot(free.root, free.root.T, precision)

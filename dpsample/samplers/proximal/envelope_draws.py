@@ -69,7 +69,8 @@ def add_to_nearest_point(plan, mean, support, slack, change, vectors, out):
         noise[j] -= change * direction[j] / np.sqrt(square)
     multiply(plan.factor, noise, out)
     multiply(plan.factor, direction, noise)
-    # The computed nearest point is outside by this rounding error.
+    # The halfspace is <normal, theta> <= offset, with a unit normal. The computed
+    # nearest point is off by this rounding error.
     error = -support.status[0].offset
     for j in range(dim):
         noise[j] = mean[j] + slack / square * noise[j]
@@ -173,7 +174,8 @@ def find_corner(body, plan, mean, facets):
         limits[i] = body.bounds[i] - np.dot(body.matrix[i], mean)
     origin, basis, root = np.zeros(dim), np.empty((size, dim)), np.empty((size, size))
     point = np.empty(dim)
-    # In standard normal coordinates about the mean the projection is Euclidean.
+    # In standard normal coordinates about the mean the projection is Euclidean. The
+    # polytope has no equalities there, so their number and tolerance are 0.
     bounds, shape = (body.center, body.lower, body.upper), (body.radius, body.p)
     transformed = Body(
         *bounds, rows, limits, *shape, 0, 0, 0.0, body.root, body.addresses
@@ -283,6 +285,7 @@ def draw_in_corner(body, plan, mean, facets, count, noise, rng, out):
     slacks, parts = np.empty(count), np.empty(count)
     copy_into(mean, out)
     factor_facets(body, plan, mean, facets, basis, root, sizes, rates)
+    # Slacks and noise are in units of the spread, which multiplies them at the end.
     for k in range(count):
         rates[k] /= plan.spread
     fill_kappa(root, kappa)
@@ -294,7 +297,8 @@ def draw_in_corner(body, plan, mean, facets, count, noise, rng, out):
     else:
         return
     move_to_corner(body, plan, facets, basis, root, sizes, slacks, noise, out)
-    # The component of the noise in the span of the normals is replaced by the slacks.
+    # The component of the noise in the span of the normals is replaced by -L^{-1} s,
+    # because s = -C v. So the sum of both is subtracted.
     for j in range(dim):
         noise[j] = rng.standard_normal()
     for k in range(count):

@@ -152,6 +152,8 @@ def build_channels(target: Gibbs, expansion: Expansion, scale: float) -> Channel
     rows: Any = as_rows(target.data) if is_sparse else None
     spread = np.sqrt(np.einsum("ij,ij->i", expansion.factor, expansion.factor))
     displaced = expansion.probes @ expansion.factor.T
+    # A bound of |rho_i| is a size of record i times one of delta, cubed. Its mean over
+    # the probes is its cost, and each record takes the bound with the smallest cost.
     pair = expansion.probes, displaced
     cubes = np.array([np.mean(np.linalg.norm(x, axis=1) ** 3) for x in pair])
     sizes = np.concatenate(

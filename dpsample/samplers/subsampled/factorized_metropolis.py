@@ -253,7 +253,7 @@ def _plan(target: Gibbs) -> FactorizedPlan | str:
     expansion = taylor.expand(target)
     if expansion is None:
         return "The Hessian at the mode is singular. Use HitAndRun."
-    # Share of the Gaussian that must be inside the domain.
+    # Below this share more than 99 of 100 independent proposals would be outside.
     if expansion.share_inside < 0.01:
         return "Hardly any of the Gaussian lies in the domain. Use HitAndRun."
     num_records = target.data.num_records

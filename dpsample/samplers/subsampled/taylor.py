@@ -63,7 +63,8 @@ class Expansion:
     regularizer_gradient: Array  # (dim,)
     regularizer_hessian: Array  # (dim, dim)
     share_inside: float  # share of the Gaussian's mass in the domain
-    probes: Array  # (NUM_PROBES, m): draws of v
+    # (NUM_PROBES, m): draws of v, from which the mean bounds of rho_i are estimated
+    probes: Array
 
 
 def third_derivative(target: Gibbs) -> float:
@@ -106,7 +107,7 @@ def expand(target: Gibbs) -> Expansion | None:
     local_mode = mode.find(target, target.mu)
     point = None if local_mode is None else local_mode.point
     anchor = gaussian_fit.fit(target).center if point is None else point
-    # Newton steps to the mode.
+    # Newton's method ends with a negligible step, or before one that leaves the domain.
     for _ in range(20):
         gradient, hessian = _derivatives(target, anchor)
         eigenvalues = np.linalg.eigvalsh(hessian)

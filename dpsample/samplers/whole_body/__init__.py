@@ -1,0 +1,1 @@
+"""Draws that are exact on a whole convex body, to the last digit."""
