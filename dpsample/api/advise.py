@@ -46,8 +46,10 @@ from dpsample.optimizers.loop.noisy_descent import (
 )
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.privacy import Budget, calibrate
+from dpsample.privacy.budget import check_not_pure
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.privacy.usefulness import mean_loss_of_zero, warn_if_useless
+from dpsample.samplers.whole_body.global_draws import explain_unsupported_facts
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.problem.problem import Problem
 
@@ -205,7 +207,7 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     scales = _scales(facts)
     clarity = scales.smoothness / _noise_ridge(scales, budget)
     if budget.is_pure:
-        method, loss, reason = _pure_rule(facts, clarity)
+        method, loss, reason = _pure_rule(facts, budget, clarity)
     else:
         method, loss, reason = _rule(facts, budget, clarity)
     kinds = [facts]
@@ -303,12 +305,13 @@ def _noise_ridge(scales: DescentScales, budget: Budget) -> float:
     return ridge(scales, budget)
 
 
-def _pure_rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
+def _pure_rule(
+    facts: PublicFacts, budget: Budget, clarity: float
+) -> tuple[str, Loss, str]:
     """Return the method of a budget without delta, its loss, and the reason."""
     loss = facts.loss
     if math.isinf(clarity):
-        why = "The loss has kinks: a draw has a proof without delta."
-        return "release", loss, why
+        check_not_pure(budget, "a loss that is not differentiable everywhere")
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
     where += "a tilted objective has a proof without delta"
     if isinstance(loss, Logistic) and clarity < 1000.0:
@@ -452,8 +455,12 @@ def _candidates(
         bound = float(inputs.get("risk_bound", math.inf))
         yield Candidate(name, method, facts.loss, bound, noise, passes)
     try:
-        # A tenth of delta covers the error of the sampler, as in `release`.
-        drawn = calibrate(facts, budget, risk="empirical", sampler_share=0.1)
+        # A tenth of delta covers the error of the sampler, as in `release`. Without a
+        # delta the draw is exact.
+        share = 0.0 if budget.is_pure else 0.1
+        drawn = calibrate(facts, budget, risk="empirical", sampler_share=share)
+        if budget.is_pure and explain_unsupported_facts(facts, drawn.regularizer):
+            return
     except ValueError:  # the error of the sampler needs more than this delta
         if preferred == "release":
             raise

@@ -90,8 +90,8 @@ def check_not_pure(budget: Budget | None, method: str) -> None:
     """Raise for a pure budget if a method has no proof at delta = 0."""
     if budget is not None and budget.is_pure:
         remedy = (
-            "Give a delta far below 1 / (number of records), fit a smooth loss with "
-            "dps.optimizers.ObjectivePerturbation(), draw with dps.release, or ask a "
+            "Give a delta far below 1 / (number of records), take a smooth loss with "
+            "dps.optimizers.ObjectivePerturbation() or dps.release, or ask a "
             "query with dps.noise.laplace_mechanism, k_norm_mechanism, "
             "geometric_mechanism or dps.stats, which need none."
         )
