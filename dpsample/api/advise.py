@@ -49,9 +49,9 @@ from dpsample.privacy import Budget, calibrate
 from dpsample.privacy.budget import check_not_pure
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.privacy.usefulness import mean_loss_of_zero, warn_if_useless
-from dpsample.samplers.whole_body.global_draws import explain_unsupported_facts
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.problem.problem import Problem
+from dpsample.samplers.whole_body.global_draws import explain_unsupported_facts
 
 if TYPE_CHECKING:
     import pandas as pd
