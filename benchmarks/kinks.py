@@ -14,7 +14,6 @@ import pandas as pd
 
 import dpsample as dps
 
-RADIUS = 3.0
 METHODS = ("decaying", "fixed", "tail")
 
 
@@ -72,7 +71,7 @@ def show(name, rows, response, level, arguments):
         rows,
         response,
         loss=dps.losses.Quantile(level),
-        domain=dps.domains.Ball(RADIUS),
+        domain=dps.domains.Ball(3.0),
         row_bound=rows.shape[1] ** 0.5,
         response_bound=1.0,
     )

@@ -25,6 +25,7 @@ from dpsample.core.user_functions import (
     UserFunction,
     check_function,
     compile_user_function,
+    recorded_errors,
 )
 from dpsample.domains import Domain, Simplex
 from dpsample.domains.schatten_ball import check_shape
@@ -868,6 +869,7 @@ class CustomRegularizer(Regularizer):
         ratio = 1.0 if self.p <= 2.0 else dim ** (2.0 / self.p - 1.0)
         return self.strong_convexity * ratio, math.inf
 
+    @recorded_errors.while_called
     def check_on(self, domain: Domain, dim: int) -> None:
         """Compare the functions with what they have to be at points of the domain.
 
@@ -894,6 +896,7 @@ class CustomRegularizer(Regularizer):
         values = np.array([self.value(point) for point in points])
         for point, value in zip(points, values, strict=True):
             if not math.isfinite(value):
+                functions.value.call_python(point)  # says what it raises, if it does
                 got = f"{value} at {check.describe(point.tolist())}"
                 check.fail("value", "finite inside the domain", got)
         # A few points show a wrong formula. More would take time at every construction.
@@ -901,6 +904,7 @@ class CustomRegularizer(Regularizer):
             self._compare_gradient(domain, point, axes, rng)
         for first, second in zip(points[::2], points[1::2], strict=True):
             self._compare_midpoint(first, second)
+        self._compare_far_away(domain, middle, axes, rng)
 
     def _compare_gradient(
         self, domain: Domain, point: Array, axes: Array, rng: np.random.Generator
@@ -927,6 +931,21 @@ class CustomRegularizer(Regularizer):
             got = f"{slope:.6g} along {check.describe(direction.round(3).tolist())}"
             where = f"{difference:.6g}, as differences of value are"
             check.fail("gradient", where, got)
+
+    def _compare_far_away(
+        self, domain: Domain, middle: Array, axes: Array, rng: np.random.Generator
+    ) -> None:
+        """Compare pairs so far apart that a small constant has to show."""
+        if self.strong_convexity == 0.0:
+            return
+        # There the constant counts 10 times as much as rounding.
+        reach = 1e-6 / self.strong_convexity
+        for direction in (axes @ rng.standard_normal((axes.shape[1], 10))).T:
+            low, high = domain.chord(middle, direction)
+            ends = np.clip([-reach, reach], 0.99 * low, 0.99 * high)
+            points = [middle + end * direction for end in ends]
+            if np.isfinite([self.value(point) for point in points]).all():
+                self._compare_midpoint(*points)
 
     def _compare_midpoint(self, first: Array, second: Array) -> None:
         """Raise if a midpoint refutes the declared strong convexity."""

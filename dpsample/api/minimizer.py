@@ -10,7 +10,9 @@ import numpy as np
 
 from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
-from dpsample.minimum.objectives import objective_of
+from dpsample.core.user_functions import recorded_errors
+from dpsample.minimum.gap import support
+from dpsample.minimum.objectives import Objective, objective_of
 from dpsample.minimum.search import Search
 from dpsample.problem.problem import Problem
 from dpsample.running import progress as screen
@@ -102,6 +104,7 @@ class Minimum:
 
 
 @screen.compiles_first(seconds=5.0)
+@recorded_errors.while_called
 @pauses.single_threaded_blas()
 @check.unwrap_numpy
 def minimizer(
@@ -132,7 +135,8 @@ def minimizer(
     Warns
     -----
     RuntimeWarning
-        If the gap is above the tolerance. The text has the gap that was reached.
+        If the gap is above the tolerance. The text has the gap that was reached. A
+        density that is not convex has a local minimum, and the gap infinity.
 
     Raises
     ------
@@ -177,7 +181,11 @@ def minimizer(
         )
         check.fail("target_or_problem", "with a loss of the margin", problem, reason)
     with screen.patience("minimizer searches for the minimum", is_wanted=progress):
-        best = Search(objective_of(target_or_problem), tolerance).run()
+        objective = objective_of(target_or_problem)
+        best = Search(objective, tolerance).run()
+    # Tangents of a function that is not convex are no lower bounds.
+    if not objective.is_convex:
+        best = best._replace(gap=math.inf, assumption="")
     # The value comes from the public function, with which it is compared. This may sum
     # the records in another order than the search does. The gap includes its rounding
     # errors.
@@ -194,20 +202,27 @@ def minimizer(
         assumption=best.assumption,
     )
     if not result.gap <= tolerance:
-        _warn(result, tolerance, is_bounded=target_or_problem.domain.is_bounded)
+        _warn(result, tolerance, objective)
     return result
 
 
-def _warn(result: Minimum, tolerance: float, *, is_bounded: bool) -> None:
+def _warn(result: Minimum, tolerance: float, objective: Objective) -> None:
     """Warn that the gap is larger than was wanted."""
-    if math.isinf(result.gap):
+    if not objective.is_convex:
+        text = "minimizer found a local minimum. The energy is not convex, so it may"
+        remedy = "be lower elsewhere: nothing is proved."
+    elif math.isinf(result.gap):
         text = "minimizer found a point, but no bound of its distance to the minimum."
         remedy = "Check that the objective is finite and smooth."
-        if not is_bounded:
+        if not objective.domain.is_bounded:
             remedy = "Bound the domain, or use mu > 0: there may be no minimum."
+        elif math.isinf(support(objective.domain, result.dual)):
+            remedy = "No support function of the domain is known, as a gap needs it."
     else:
         text = f"minimizer reached the gap {result.gap:.2g}, not {tolerance:.2g}."
         remedy = "The gap is proved: use it as it is, or pass a larger tolerance."
+        if objective.uses_differences:
+            remedy += " A gradient=... may prove a smaller one, above all at kinks."
     warnings.warn(
         f"{text} {remedy}", RuntimeWarning, stacklevel=check.user_stack_level()
     )

@@ -37,10 +37,12 @@ from dpsample.running.convergence import (
     superchains,
 )
 from dpsample.samplers import Sampler, chain
-from dpsample.samplers.chain import Prepared, Settings
+from dpsample.samplers.chain import NUM_STATS, Prepared, Settings
 from dpsample.samplers.choice import SamplerChoice, choose
 from dpsample.samplers.errors import SamplingError
+from dpsample.samplers.modes import draw_start_at, find_modes
 from dpsample.samplers.proximal.proximal import PreparedProximal, start_bound
+from dpsample.targets.density import Density
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.gibbs_target import GibbsTarget, require_target
 from dpsample.targets.reduced import (
@@ -275,7 +277,9 @@ class _Plan:
     def starts(self, streams: list[np.random.Generator]) -> list[Array]:
         """Return the starts of all chains, dispersed ones drawn from the streams."""
         prepared = self.choice[2]
-        return self.given_starts or _starts(prepared, streams, self.groups)
+        if self.given_starts:
+            return self.given_starts
+        return _starts(self.inner, prepared, streams, self.groups)
 
     def identity(self, starts: list[Array]) -> str:
         """Return the identity of a checkpoint, for which all records are read."""
@@ -475,6 +479,11 @@ def _judge(
             verdict = Convergence.judge(draws, target.feature_names, plan.groups)
             attributes |= verdict.attributes()
             facts.warn_of_tails(plan.sampler_name)
+            names = chain.own_statistics(prepared)
+            if "num_divergences" in names:
+                column = NUM_STATS + names.index("num_divergences")
+                count = int(run.stats[..., column].sum())
+                facts.warn_of_divergences(count, run.stats[..., 0].size)
             if not facts.is_independent:
                 verdict.warn(facts.remedy(forgets_starts=not verdict.is_nested))
         if trial is not None and not is_interrupted:
@@ -625,8 +634,10 @@ def _facts(
         is_independent=sampler_used.exactness == "iid",
         is_automatic=isinstance(sampler, str),
         has_loss=_has_loss(target),
+        is_own=isinstance(target, Density),
         is_bounded=not target.domain.is_whole_space,
         has_settled=bool(prepared.settings.get("has_settled", True)),
+        num_modes=len(find_modes(target)),
         reaches_tails=bool(prepared.settings.get("reaches_tails", True)),
     )
 
@@ -710,13 +721,21 @@ def _with_superchains(tree: DataTree, groups: Ints) -> DataTree:
 
 
 def _starts(
-    prepared: Prepared, streams: list[np.random.Generator], groups: Ints | None
+    target: GibbsTarget,
+    prepared: Prepared,
+    streams: list[np.random.Generator],
+    groups: Ints | None,
 ) -> list[Array]:
-    """Return dispersed starts, one for each chain or for each superchain."""
-    if groups is None:
-        return [prepared.draw_start(rng) for rng in streams]
-    points = [prepared.draw_start(rng) for rng in streams[: int(groups.max()) + 1]]
-    return [points[group] for group in groups]
+    """Return dispersed starts, one for each chain or for each superchain.
+
+    If the target has several modes, chains start at them in turn.
+    """
+    count = len(streams) if groups is None else int(groups.max()) + 1
+    points = []
+    for i, rng in enumerate(streams[:count]):
+        point = draw_start_at(target, i, rng)
+        points.append(prepared.draw_start(rng) if point is None else point)
+    return points if groups is None else [points[group] for group in groups]
 
 
 def _given_starts(

@@ -99,12 +99,12 @@ def _as_boolean(context: Any, value: Any) -> Any:
 class RecordedErrors:
     """What functions of the user raise in C functions, while any recorder is active.
 
-    There an exception cannot propagate. Python would print it, once for each call, and
-    go on. Here the last one is kept, for the message of the error that follows.
+    Python would print each. The last one is kept, for the message of a later error.
     """
 
     def __init__(self) -> None:
         self.lock, self.depth, self.last = threading.Lock(), 0, ""
+        self.code: python_types.CodeType | None = None  # code that raised
         self.usual: Callable[[Any], object] = sys.unraisablehook
 
     def __enter__(self) -> None:
@@ -143,7 +143,7 @@ class RecordedErrors:
             return
         error, trace, where = unraisable.exc_value, unraisable.exc_traceback, ""
         while trace is not None:
-            code = trace.tb_frame.f_code
+            code = self.code = trace.tb_frame.f_code
             source = linecache.getline(code.co_filename, trace.tb_lineno).strip()
             if source:
                 where = f" (line {trace.tb_lineno}: {source})"

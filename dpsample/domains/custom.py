@@ -30,6 +30,7 @@ from dpsample.core.user_functions import (
     UserFunction,
     check_function,
     compile_user_function,
+    recorded_errors,
 )
 from dpsample.domains.domain import Body, Domain, body_around
 from dpsample.domains.exits import FACET, HAS_NORMAL, OPEN, TIME
@@ -148,6 +149,13 @@ def fill_normal(body, theta, normal):
     """Fill the outward normal at a boundary point, of any length."""
     if body.addresses[NORMAL_ENTRY] != 0:
         normal_at(body.addresses[NORMAL_ENTRY])(theta, normal)
+        largest = 0.0
+        for j in range(normal.shape[0]):
+            largest = max(largest, abs(normal[j]))
+        # Squares of very long or short normals would overflow, or be 0.
+        if 0.0 < largest < 1e-100 or 1e100 < largest < np.inf:
+            for j in range(normal.shape[0]):
+                normal[j] /= largest
         return
     dim = theta.shape[0]
     ray, square, size = np.empty(dim), 0.0, 0.0
@@ -423,7 +431,11 @@ def custom(
         digests=tuple(functions.digests()),
         functions=functions,
     )
-    _try_rays(domain)
+    with recorded_errors:
+        _try_rays(domain)
+        if recorded_errors.last:
+            got, remedy = f"one that raises {recorded_errors.last}", "Return False."
+            check.fail("contains", "a function that returns a bool", got, remedy)
     return domain
 
 
@@ -434,6 +446,7 @@ def _try_rays(domain: CustomBody) -> None:
     count = max(NUM_DIRECTIONS, 2 * min(dim, 500))
     directions = rng.standard_normal((count, dim))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    directions = np.concatenate([directions, np.eye(dim)[:500]])
     ends = np.array([domain.chord(center, direction) for direction in directions])
     ways = np.abs(ends)
     if domain.is_bounded and not np.isfinite(ways).all():
@@ -465,7 +478,8 @@ def _try_midpoints(
     rng: np.random.Generator,
 ) -> None:
     """Fail if a point between two points inside is outside, or a normal is turned."""
-    reach = np.minimum(ends[:, 1], 10.0 * np.median(np.abs(ends)))
+    usual = float(np.median(np.abs(ends)[np.isfinite(ends)]))
+    reach = np.minimum(ends[:, 1], 10.0 * usual)
     points = center + (1.0 - 1e-9) * reach[:, None] * directions
     partners = points[rng.permutation(len(points))]
     for first, second in zip(points, partners, strict=True):
@@ -490,8 +504,12 @@ def _try_midpoints(
     for direction, end in zip(directions[is_finite], ends[is_finite, 1], strict=True):
         point = center + end * direction
         normal, other = np.full(domain.dim, np.nan), np.full(domain.dim, np.nan)
-        if functions.normal.arguments:
-            functions.normal.call_python(point, normal)
+        arguments = [normal] if functions.normal.arguments else []
+        result = functions.normal.call_python(point, *arguments)
+        # A compiled function with another shape would be read past its end.
+        if not arguments and np.shape(result) != (domain.dim,):
+            condition = f"a function that returns shape ({domain.dim},)"
+            check.fail("normal", condition, f"shape {np.shape(result)}")
         fill_normal(body, point, normal)
         fill_normal(derived, point, other)
         length, other_length = np.linalg.norm(normal), np.linalg.norm(other)

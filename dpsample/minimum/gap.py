@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.domains import Domain
+from dpsample.domains import Domain, Intersection
 from dpsample.minimum.objectives import EPSILON, Evaluation, Objective
 from dpsample.targets.gibbs_target import form_in_basis, times_basis
 
@@ -35,7 +35,9 @@ def round_up(value: float) -> float:
 
 
 def support(domain: Domain, direction: Array) -> float:
-    """Return the largest <direction, v> on the domain, infinity if it is not known."""
+    """Return a bound of <direction, v> on the domain, infinity if none is known."""
+    if isinstance(domain, Intersection):
+        return min(support(part, direction) for part in domain.parts)
     try:
         return float(np.asarray(domain.support(direction[None])).reshape(-1)[0])
     except ValueError:
@@ -46,6 +48,8 @@ def support(domain: Domain, direction: Array) -> float:
 
 def largest_distance(domain: Domain, point: Array) -> float:
     """Return an upper bound of the distance of points of the domain."""
+    if isinstance(domain, Intersection):
+        return min(largest_distance(part, point) for part in domain.parts)
     try:
         return float(domain.max_norm(2.0, point, len(point)))
     except ValueError:
@@ -73,7 +77,7 @@ def gap_of(
     if objective.strong_convexity > 0.0:
         falls.append(_quadratic_fall(objective, point, evaluation))
     fall = min(falls)
-    if not fixed + fall <= tolerance and fixed <= tolerance:
+    if not fixed + fall <= tolerance and (fixed <= tolerance or math.isinf(fall)):
         fall = min(fall, _local_fall(objective, point, evaluation, tolerance))
     return round_up(fixed + fall) if math.isfinite(fall) else math.inf
 

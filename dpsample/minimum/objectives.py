@@ -79,6 +79,10 @@ class Objective:
         Whether slopes are infinite at the boundary, as those of the entropy are.
     assumption : str
         Condition of the gap, "" if there is none.
+    is_convex : bool
+        False if it is known that the function is not convex. Then no gap is proved.
+    uses_differences : bool
+        Whether slopes are differences of values.
     """
 
     domain: Domain
@@ -89,6 +93,8 @@ class Objective:
     num_terms: int = 1
     is_steep: bool = False
     assumption: str = ""
+    is_convex: bool = True
+    uses_differences: bool = False
 
     def evaluate(
         self, point: Array, smoothing: float, *, wants_hessian: bool = True
@@ -309,9 +315,11 @@ class DensityObjective(Objective):
         if target.mu > 0.0:
             self.strong_convexity = target.k * target.mu * target.curvature[0]
             self.is_steep = target.regularizer.name == "entropy"
+        self.is_convex = target.is_convex
         name = target.functions.value.name
         kind = "convex" if name == "energy" else "concave"
         gradient = target.functions.gradient
+        self.uses_differences = gradient is None
         with_gradient = "" if gradient is None else f" with this {gradient.name}"
         self.assumption = f"{name} is {kind}{with_gradient}"
         if target.mu > 0.0 and target.regularizer.name == "custom":
@@ -328,19 +336,45 @@ class DensityObjective(Objective):
         value = float(target.calls.energy_gradient(*at, slope))
         digits = EPSILON * (8.0 * self.dim + FUNCTION_ERROR)
         hessian = self._hessian(point) if wants_hessian else None
-        slope_error = digits * float(np.linalg.norm(slope))
-        if target.functions.gradient is None:
-            slope_error += self._difference_error(point, slope)
-        error = digits * abs(value)
+        excess, error, slope_error = 0.0, digits * abs(value), 0.0
+        if self.uses_differences:
+            base = self._base(point)
+            if base is not point:
+                # The minorant is the tangent at the base.
+                at = target.numbers, target.pieces, base, self.work
+                base_value = float(target.calls.energy_gradient(*at, slope))
+                move = point - base
+                excess = max(value - base_value - float(slope @ move), 0.0)
+                error += digits * (abs(base_value) + float(np.abs(slope * move).sum()))
+            slope_error = self._difference_error(base, slope)
+            # It holds for distances from the base.
+            error += slope_error * float(np.linalg.norm(point - base))
+        slope_error += digits * float(np.linalg.norm(slope))
         return Evaluation(
             value=value,
-            height=value,
+            height=value - excess,
             slope=slope,
             hessian=hessian,
-            excess=0.0,
+            excess=excess,
             error=error,
             slope_error=slope_error,
         )
+
+    def _base(self, point: Array) -> Array:
+        """Return the point, or one a little inside, with room for differences.
+
+        At the boundary no difference to both sides is inside. The base is as far away
+        as differences are wide, relative to the way to an interior point.
+        """
+        steps = self.target._difference_steps[0] * 1e-2
+        size = float(np.max(steps, initial=0.0)) or STEP
+        chords = [self.domain.chord(point, axis) for axis in self.basis.T]
+        if all(min(high, -low) >= size for low, high in chords):
+            return point
+        inward = np.asarray(self.domain.interior_point(self.dim)) - point
+        distance = float(np.linalg.norm(inward))
+        share = min(1e-3, 1e2 * size / distance) if distance > 0.0 else 0.0
+        return np.ascontiguousarray(point + share * inward)
 
     def _moves(self, point: Array, steps: Array) -> Array:
         """Return moves along the basis of the hull, shortened to stay inside."""

@@ -134,9 +134,26 @@ class RunFacts:
     is_independent: bool = False  # draws are exact and independent
     is_automatic: bool = True  # the sampler is the choice of "auto"
     has_loss: bool = True  # the energy depends on the records
+    is_own: bool = False  # the energy is a function of the user
+    num_modes: int = 0  # number of modes that chains start at; 0 for one alone
     is_bounded: bool = False  # the domain is not the whole space
     has_settled: bool = True  # the warm-up found its metric
     reaches_tails: bool = True  # the sampler's proposals do, as far as it is known
+
+    def warn_of_divergences(self, count: int, num_draws: int) -> None:
+        """Warn if too many trajectories of a density of the user diverged."""
+        # A few may happen anywhere.
+        if not self.is_own or count <= 1e-2 * num_draws:
+            return
+        warnings.warn(
+            f"{count} trajectories of {num_draws} draws diverged: somewhere the energy "
+            "is much steeper than where the step was tuned, as in the neck of a "
+            "funnel. Chains may agree and not reach it. Use other parameters, in "
+            "which widths differ less, or ChordSlice(); check=False turns this "
+            "warning off.",
+            RuntimeWarning,
+            stacklevel=check.user_stack_level(),
+        )
 
     def remedy(self, *, forgets_starts: bool = True) -> str:
         """Return a remedy for too few draws, or chains that mix too slowly."""
@@ -147,14 +164,19 @@ class RunFacts:
             steps.insert(0, "discard more (num_warmup)")
         if not self.is_automatic:
             steps.append('use sampler="auto"')
-        if self.has_loss:
+        if self.is_own:
+            steps += ["scale coefficients to similar widths", "lower k or raise mu"]
+        elif self.has_loss:
             steps += ["standardize the features", "lower k or raise mu"]
         elif self.is_bounded:
             steps.append("scale coefficients in which the domain is much narrower")
         text = ", ".join(steps)
         unsettled = "" if self.has_settled else "The warm-up's metric has not settled. "
         text = f"{text[0].upper()}{text[1:]}; check=False turns this warning off."
-        return unsettled + text
+        modes = ""
+        if self.num_modes > 1:
+            modes = f"Chains start at {self.num_modes} modes, and may stay there. "
+        return unsettled + modes + text
 
     def warn_of_tails(self, sampler: str) -> None:
         """Warn if the proposals of a sampler do not reach the tails of the target."""

@@ -175,6 +175,22 @@ def reflect_move(
     return retreat_from_boundary(target, nearest)
 
 
+def draw_near(
+    target: GibbsTarget, point: Array, factor: Array, rng: np.random.Generator
+) -> Array:
+    """Draw a start about a point of the domain, with the factor of a covariance.
+
+    A density of the user may be 0 at a point of the domain. No step of a chain that is
+    there may find another. So shorter moves follow until the energy is finite.
+    """
+    for shrinkage in 0.8 ** np.arange(50):
+        noise = rng.standard_normal((factor.shape[1],))
+        start = reflect_move(target, point, shrinkage * factor, noise)
+        if not (target.may_be_infinite and _is_infinite(target, start)):
+            return start
+    return point.copy()
+
+
 def init(target: GibbsTarget, plan: object, position: Array) -> ChainState:
     """Return a new state of a sampler whose memory is empty.
 
@@ -346,16 +362,7 @@ class PreparedChain:
             return self.start_fn(rng)
         if self.scatter is None:
             return self.start.copy()
-        # A density of the user may be 0 at a point of the domain, and a chain that is
-        # there may never find another. So starts come closer and closer to the usual
-        # one, until the energy is finite.
-        for shrinkage in 0.8 ** np.arange(50):
-            noise = rng.standard_normal((self.scatter.shape[1],))
-            factor = shrinkage * self.scatter
-            point = reflect_move(self.target, self.start, factor, noise)
-            if not (self.target.may_be_infinite and _is_infinite(self.target, point)):
-                return point
-        return self.start.copy()
+        return draw_near(self.target, self.start, self.scatter, rng)
 
     def runner(self) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays."""

@@ -41,6 +41,7 @@ from dpsample.samplers.gaussian_fit import GaussianFit, fit, reaches_tails, roug
 from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized
 from dpsample.samplers.localized.prepared import Localization
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
+from dpsample.samplers.modes import draw_start_at
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.subsampled import taylor
@@ -328,9 +329,10 @@ def _run_trial(
 ) -> tuple[Array, Array]:
     """Return draws (chain, draw, dim) from dispersed starts, and statistics."""
     fill, draws, stats = prepared.runner(), [], []
-    for _ in range(4):  # chains
+    for i in range(4):  # chains
         pauses.notify_listeners()
-        state = prepared.init(prepared.draw_start(rng))
+        start = draw_start_at(prepared.target, i, rng)
+        state = prepared.init(prepared.draw_start(rng) if start is None else start)
         path = np.empty((num_discarded + num_draws, prepared.target.dim))
         path_stats = np.empty((len(path), NUM_STATS))
         fill(state, rng, path, path_stats)

@@ -15,6 +15,7 @@ EXHAUSTED = 3
 UNCOVERED = 4
 DRAW_FAILED = 5
 ROUGH = 6
+STUCK = 7
 
 TEXTS = {
     FUNCTION_FAILED: (
@@ -46,6 +47,11 @@ TEXTS = {
         "Energies of typical points are so large that rounding errors would decide "
         "which proposals are accepted. Use Localized or Proximal, which work with "
         "differences where they can, or a smaller k."
+    ),
+    STUCK: (
+        "The path of a trajectory could not be followed along the boundary of the "
+        "domain in a million parts. A domain of your own may not be convex, or its "
+        "functions not deterministic. If it is, use ChordSlice."
     ),
 }
 

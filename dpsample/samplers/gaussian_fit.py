@@ -57,7 +57,7 @@ NUM_DESCENT_STEPS = 16
 Result = TypeVar("Result")
 
 
-def _cache_result(
+def cache_result(
     compute: Callable[[GibbsTarget], Result],
 ) -> Callable[[GibbsTarget], Result]:
     """Cache the result for a target as long as the target lives."""
@@ -73,13 +73,19 @@ def _cache_result(
 
 
 def minimize(
-    target: GibbsTarget, *, mu: float | None = None, tolerance: float = 0.01
+    target: GibbsTarget,
+    *,
+    mu: float | None = None,
+    tolerance: float = 0.01,
+    start: Array | None = None,
+    max_steps: int = 1000,
 ) -> tuple[Array, float]:
     """Return an approximate minimizer of the energy on the domain, and its energy.
 
     ``mu`` replaces the weight of the regularizer. With 0.0 the empirical risk alone is
-    minimized. The search ends when ten iterations decrease the energy by less than
-    ``tolerance``.
+    minimized. The search begins at ``start``, by default an interior point. It ends
+    when ten iterations decrease the energy by less than ``tolerance``, or after
+    ``max_steps``.
     """
     weight = target.mu if mu is None else float(mu)
     # Records in several chunks are summed chunk by chunk, whether they are in memory or
@@ -92,12 +98,13 @@ def minimize(
             isinstance(storage, MemoryStorage) and storage.chunk == storage.num_records
         ):
             energy = _Passes(target, weight)
-    theta = np.array(target.domain.interior_point(target.dim), dtype=np.float64)
+    begin = target.domain.interior_point(target.dim) if start is None else start
+    theta = np.array(begin, dtype=np.float64)
     gradient, trial = np.empty(target.dim), np.empty(target.dim)
     value = energy.value(theta)
     ahead, momentum, smoothness = theta.copy(), 1.0, 1.0
     history = [value]
-    for _ in range(1000):
+    for _ in range(max_steps):
         pauses.notify_listeners()
         value_ahead = energy.slope(ahead, gradient)
         smoothness *= 0.7  # the step may grow again
@@ -173,7 +180,7 @@ class _Passes:
         return bool(self.domain.contains(point))
 
 
-@_cache_result
+@cache_result
 def rough_mode(target: GibbsTarget) -> Array:
     """Return the approximate minimizer of the energy."""
     return minimize(target)[0]
@@ -216,19 +223,31 @@ class Ellipsoidal(Protocol):
         """Factor of the covariance, of shape (dim, m)."""
 
 
-@_cache_result
+@cache_result
 def fit(target: GibbsTarget) -> GaussianFit:
     """Return the Gaussian fit of a target."""
     basis = hull_basis(target)
     interior = target.domain.interior_point(target.dim)
-    start = (1.0 - RETREAT) * rough_mode(target) + RETREAT * interior
+    is_own = isinstance(target, Density)
+    share = _retreat_share(target) if is_own else RETREAT
+    start = (1.0 - share) * rough_mode(target) + share * interior
     center, precision = _run_newton(target, basis, start)
     is_inside = target.domain.contains(center)
-    if not (is_inside and np.isfinite(energies(target, center[None])[0])):
+    height = energies(target, center[None])[0] if is_inside else np.inf
+    # The Gaussian of a user's energy may be far from a mode on the boundary.
+    is_high = is_own and height > energies(target, start[None])[0] + basis.shape[1]
+    if is_high or not np.isfinite(height):
         center, spread = start, _inverse(precision)
         precision = averaged_derivatives(target, basis, center, spread)[1]
     gaussian = _from_precision(target, basis, center, precision)
     domain = target.domain
+    if gaussian.share_inside < 0.5 and is_own:
+        # Where the boundary cuts off the Gaussian, the energy may be linear. Over the
+        # inverse of a slope it rises by 1.
+        slope = target.gradient(center)
+        slope = np.where(np.isfinite(slope), np.clip(slope, -1e150, 1e150), 0.0)
+        precision = precision + form_in_basis(np.diag(slope**2), basis)
+        gaussian = _from_precision(target, basis, center, precision)
     if gaussian.share_inside < 0.5 and domain.is_bounded:
         # Add the inverse variances of a ball of the domain's widths.
         widths = domain.half_widths(target.dim)
@@ -236,6 +255,20 @@ def fit(target: GibbsTarget) -> GaussianFit:
         extra = form_in_basis(np.diag(inverse), basis)
         gaussian = _from_precision(target, basis, center, precision + extra)
     return gaussian
+
+
+def _retreat_share(target: GibbsTarget) -> float:
+    """Return a share of the way from the mode to the interior point, at most `RETREAT`.
+
+    There the energy of the user is higher than at the mode by at most the dimension, as
+    it is at a typical draw. The interior point may be very far away.
+    """
+    mode, interior = rough_mode(target), target.domain.interior_point(target.dim)
+    shares = RETREAT * 10.0 ** -np.arange(0.0, 10.0)
+    points = mode + shares[:, None] * (interior - mode)
+    heights = energies(target, np.vstack([mode, points]))
+    is_low = heights[1:] <= heights[0] + target.dim
+    return float(shares[np.argmax(is_low)]) if is_low.any() else RETREAT
 
 
 def hull_basis(target: GibbsTarget) -> Array:

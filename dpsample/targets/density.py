@@ -255,8 +255,36 @@ class Density(GibbsTarget):
         loss = functions.value_pointer, slope, pointer(no_record, LOSS_RECORD)
         return self._functions(loss, energy_at_point, gradient_at_point)
 
-    def _trial(self, point: Array | None = None) -> DensityTrial:
-        return DensityTrial(self.functions, self.domain, self.dim, self.k, point)
+    def _trial(
+        self,
+        point: Array | None = None,
+        energies_fn: Callable[[Array], Array] | None = None,
+    ) -> DensityTrial:
+        return DensityTrial(
+            self.functions,
+            self.domain,
+            self.dim,
+            self.k,
+            point,
+            energies_fn=energies_fn,
+        )
+
+    @property
+    def _energies_fn(self) -> Callable[[Array], Array] | None:
+        """Function of whole energies, None if they are k F.
+
+        It does without the kernels, which need scales before.
+        """
+        if self.mu == 0.0:
+            return None
+        center = self.regularizer_params.center
+
+        def evaluate(points: Array) -> Array:
+            penalties = [self.regularizer.value(point, center) for point in points]
+            risks = self.functions.values(points)
+            return np.asarray(self.k * (risks + self.mu * np.array(penalties)))
+
+        return evaluate
 
     @lazy_property
     def _difference_steps(self) -> tuple[Array, Array]:
@@ -266,7 +294,7 @@ class Density(GibbsTarget):
         is about 1 / t^3, and rounding changes V by EPSILON |V|. So the error of a
         central difference is smallest at the step t (3 EPSILON |V|)^(1/3).
         """
-        trial = self._trial()
+        trial = self._trial(energies_fn=self._energies_fn)
         scales = trial.coordinate_scales
         # Coefficients that the domain fixes have no slope.
         is_free = np.isfinite(scales)
@@ -298,8 +326,11 @@ class Density(GibbsTarget):
         return 2.0 * self.evaluation_size * (2 if is_given else 1 + 2 * self.dim)
 
     def scales(self, point: Array, directions: Array) -> Array:
-        """Return lengths along directions, see `DensityTrial.scales`."""
-        return self._trial(point).scales(directions)
+        """Return lengths along directions, see `DensityTrial.scales`.
+
+        The whole energy counts, as F alone may be flat.
+        """
+        return self._trial(point, energies_fn=self._energies_fn).scales(directions)
 
     def describe_failure(self) -> str:
         """Return which function failed, and where."""

@@ -6,6 +6,7 @@ a flat part far away, stays unseen.
 
 import math
 import warnings
+from collections.abc import Callable
 from functools import cached_property
 from typing import NoReturn
 
@@ -36,8 +37,12 @@ class DensityTrial:
         dim: int,
         k: float,
         point: Array | None = None,
+        *,
+        energies_fn: Callable[[Array], Array] | None = None,
     ) -> None:
         self.functions, self.domain, self.dim, self.k = functions, domain, dim, k
+        # Energies at the rows of points, of which k F may be a part only.
+        self.energies_fn = energies_fn or (lambda rows: k * functions.values(rows))
         self.rng = np.random.default_rng(0)
         center = domain.interior_point(dim) if point is None else point
         self.point = np.array(center, dtype=np.float64)
@@ -48,6 +53,11 @@ class DensityTrial:
     def value(self) -> float:
         """F at the point."""
         return float(self.functions.values(self.point[None])[0])
+
+    @cached_property
+    def height(self) -> float:
+        """Energy at the point."""
+        return float(self.energies_fn(self.point[None])[0])
 
     @cached_property
     def axis_scales(self) -> Array:
@@ -77,6 +87,7 @@ class DensityTrial:
         is_proper = self.domain.is_bounded or is_regularized
         if not is_proper:
             self._check_axes()
+        self._check_widths(is_regularized=is_regularized)
         near_points = self._points(NUM_TRIED, np.ones(NUM_TRIED))
         values = self.functions.values(near_points)
         for point, value in zip(near_points, values, strict=True):
@@ -90,6 +101,18 @@ class DensityTrial:
         if not is_proper:
             self._check_tails()
         return convex and self._seems_convex()
+
+    def _check_widths(self, *, is_regularized: bool) -> None:
+        """Raise if squares of the lengths along axes overflow, or are 0."""
+        shortest, limit = 1e-150, 1e150
+        longest = math.inf if is_regularized else limit
+        for axis, scale in zip(self.axes, self.axis_scales, strict=True):
+            if shortest <= scale <= longest:
+                continue
+            where = check.describe(np.round(axis, 3).tolist())
+            condition = f"on lengths from {shortest:g} to {limit:g}"
+            got = f"{scale:.3g} along {where}"
+            check.fail("density", condition, got, "Use other units.")
 
     def _call_python(self, point: Array) -> None:
         """Call the functions uncompiled at a point, and compare the value."""
@@ -150,7 +173,7 @@ class DensityTrial:
         lengths = np.minimum(1.0, reaches)
         is_growing = np.ones(count, dtype=bool)
         # A change by 1 may drown in the rounding of a large value.
-        size = max(1.0, 1e3 * EPSILON * abs(self.k * self.value))
+        size = max(1.0, 1e3 * EPSILON * abs(self.height))
         # A factor of 4 in 250 steps spans all doubles.
         for step in range(250):
             changes = self._changes(lengths[:, None] * directions)
@@ -167,11 +190,11 @@ class DensityTrial:
     def _changes(self, moves: Array) -> Array:
         """Return how much V changes from the point, on the side that changes less."""
         above, below = (
-            self.functions.values(self.point + sign * moves) for sign in (1.0, -1.0)
+            self.energies_fn(self.point + sign * moves) for sign in (1.0, -1.0)
         )
-        rises = np.abs(np.array([above, below]) - self.value)
+        rises = np.abs(np.array([above, below]) - self.height)
         rises[~np.isfinite(rises)] = np.inf
-        return np.asarray(self.k * rises.min(axis=0))
+        return np.asarray(rises.min(axis=0))
 
     def _random_directions(self, count: int) -> Array:
         """Return directions in the hull, one in each row, with the scales of axes."""
@@ -238,19 +261,33 @@ class DensityTrial:
         for direction, length, slope in zip(directions, lengths, slowest, strict=True):
             if domain.chord(self.point, direction)[1] < math.inf:
                 continue
-            ray = length * radii[:, None] * direction
-            values = self.functions.values(self.point + ray)
-            # The farthest values count that are not the difference of two infinities.
-            known_values = values[~np.isnan(values)]
-            if not known_values.size:
-                self._fail_nan(self.point + ray[-1])
+            known_radii, known_values = self._values_far_out(length * direction, radii)
             rises = self.k * (known_values[0] - self.value) > 0.5
             if known_values.size > 1 and math.isfinite(known_values[0]):
-                rises &= self.k * (
-                    known_values[0] - known_values[1]
-                ) >= slope * math.log(1e3)
+                rises &= self.k * (known_values[0] - known_values[1]) >= (
+                    slope * math.log(known_radii[0] / known_radii[1])
+                )
             if not rises:
                 self._fail_improper(direction, known_values[0])
+
+    def _values_far_out(self, move: Array, radii: Array) -> tuple[Array, Array]:
+        """Return the radii, farthest first, at which F is a number, and its values.
+
+        Too far out it may be the difference of two infinities, or zero times one. Then
+        radii in between follow, as F may fall before it rises.
+        """
+        values = self.functions.values(self.point + radii[:, None] * move)
+        is_known = ~np.isnan(values)
+        if not is_known.any():
+            self._fail_nan(self.point + radii[-1] * move)
+        first = int(np.argmax(is_known))
+        known_radii, known_values = radii[is_known], values[is_known]
+        if first > 0:
+            between = radii[first] * 1000.0 ** np.linspace(0.95, 0.05, 19)
+            more = self.functions.values(self.point + between[:, None] * move)
+            known_radii = np.concatenate([between[~np.isnan(more)], known_radii])
+            known_values = np.concatenate([more[~np.isnan(more)], known_values])
+        return known_radii, known_values
 
     def _check_axes(self) -> None:
         """Fail where the energy is the same along an infinite axis, however far."""

@@ -160,6 +160,7 @@ def _reduce_density(
         regularizer=penalty.regularizer,
         convex=False,  # the target itself has been compared
     )
+    object.__setattr__(inner, "is_convex", target.is_convex)
     return ReducedTarget(
         target=inner,
         original=target,

@@ -179,6 +179,39 @@ def test_a_force_and_a_turned_normal():
         )
 
 
+def raises_outside(theta):
+    if theta @ theta > 1.0:
+        raise ValueError("outside")
+    return True
+
+
+@pytest.mark.parametrize("size", [1.0, 1e200, 1e-200])
+def test_normals_of_any_length(size):
+    body = custom(
+        lambda theta, size: theta @ theta <= 1.0,
+        dim=2,
+        interior_point=[0.0, 0.0],
+        data=size,
+        normal=lambda theta, size: size * theta,
+    )
+    out, normal = exit_of(body, np.zeros(2), np.array([1.0, 0.5]), np.zeros(2), 2.0)
+    assert out[0] == pytest.approx(1.0 / np.sqrt(1.25))
+    assert normal[1] / normal[0] == pytest.approx(0.5)
+
+
+def test_a_half_plane():
+    """Most rays do not end."""
+    half = custom(
+        lambda x: x[0] >= -1.0, dim=2, interior_point=[0.0, 0.0], is_bounded=False
+    )
+    target = dps.Density(energy=lambda x: 0.5 * x @ x, dim=2, domain=half)
+    draws = dps.sample(target, seed=1, progress=False)
+    theta = draws.posterior["theta"].values
+    # The mean of a normal variable above -1 is phi(1) / Phi(1).
+    assert theta[..., 0].mean() == pytest.approx(0.2876, abs=0.08)
+    assert (theta[..., 1] ** 2).mean() == pytest.approx(1.0, rel=0.15)
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -188,12 +221,19 @@ class TestRefusals:
             ({"contains": lambda x: x[2] < 1.0}, "IndexError"),
             ({"interior_point": [2.0, 0.0]}, "interior_point must be inside"),
             ({"interior_point": [1.0 - 1e-9, 0.0]}, "well inside"),
-            ({"contains": lambda x: x[0] == 0.0}, "well inside"),
+            ({"contains": lambda x: x[0] == 0.0}, "a bounded set"),
+            (
+                {"contains": lambda x: x[0] == 0.0 and abs(x[1]) < 1.0},
+                "well inside",
+            ),
             ({"contains": lambda x: x[0] < 1.0}, "a bounded set"),
             ({"contains": lambda x: 0.25 <= x @ x <= 1.0, "interior_point": [0.7, 0.0]},
              "convex"),
             ({"contains": lambda x: x.min() < 0.5 and np.abs(x).max() < 1.0}, "convex"),
+            ({"contains": lambda x: abs(x[0]) <= 1.0}, "a bounded set"),
+            ({"contains": raises_outside}, "raises ValueError: outside .line"),
             ({"normal": lambda x: 0.0 * x}, "normal must be finite and not 0"),
+            ({"normal": lambda x: x[:1].copy()}, r"normal .* returns shape \(2,\)"),
             (
                 {
                     "contains": lambda x: (x - 1e8) @ (x - 1e8) <= 1e-6,

@@ -69,11 +69,13 @@ def test_normals_at_the_edge_of_acceptance_get_more_digits():
 def test_sums_and_products_of_doubles_are_exact():
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((2, 3, 3)) * np.geomspace(1e-200, 1e150, 3)
-    found = (DyadicMatrix.from_doubles(a).T @ DyadicMatrix.from_doubles(b)).fractions()
+    product = (
+        DyadicMatrix.from_doubles(a).T @ DyadicMatrix.from_doubles(b)
+    ).fractions()
     for i in range(3):
         for j in range(3):
             terms = (Fraction(a[k, i]) * Fraction(b[k, j]) for k in range(3))
-            assert found[3 * i + j] == sum(terms)
+            assert product[3 * i + j] == sum(terms)
     twice = DyadicMatrix.from_doubles(a).times(2.0) - DyadicMatrix.from_doubles(a)
     assert (twice - DyadicMatrix.from_doubles(a)).square_norm() == 0
     assert DyadicMatrix.from_doubles(np.zeros(2)).fractions() == [0, 0]

@@ -11,6 +11,7 @@ import pytest
 import dpsample as dps
 from dpsample import losses, optimizers, samplers
 from dpsample.inference.sandwich import Sandwich
+from dpsample.noise import totals
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.privacy import EventCertificate, GaussianEvent, Ledger
 from dpsample.privacy.accounting import events
@@ -64,7 +65,7 @@ def examples(name, rng, count):
 def test_the_registry_has_the_parameters_of_all_classes():
     public = {
         kind.__name__: kind
-        for kind in (ConstantTime, Sandwich)
+        for kind in (ConstantTime, Sandwich, *totals.MECHANISMS)
         + tuple(getattr(samplers, n) for n in samplers.__all__)
         + tuple(getattr(optimizers, n) for n in optimizers.__all__)
     }

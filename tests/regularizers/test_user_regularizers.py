@@ -70,6 +70,31 @@ def test_a_power_of_2_is_the_squared_norm():
     assert PowerNorm(2.0).value(point) == pytest.approx(SquaredNorm().value(point))
 
 
+def one_slope(theta):
+    return np.array([1.0, 0.0])
+
+
+def flat_slope(theta, scales):
+    return 0.0 * scales * theta
+
+
+def raises_far_out(theta, scales):
+    if abs(theta[0]) > 1.0:
+        raise ValueError("too far")
+    return 0.0 * scales[0]
+
+
+@pytest.mark.parametrize("power", [2.0, 4.0])
+def test_the_regularizer_alone_confines_the_draws(power):
+    target = dps.Density(
+        energy=lambda x: 0.0, dim=2, mu=1.0, regularizer=PowerNorm(power)
+    )
+    draws = dps.sample(target, seed=1, progress=False)
+    theta = draws.posterior["theta"].to_numpy()
+    # |x|^p / p has the Gamma distribution of shape 1 / p.
+    assert (np.abs(theta) ** power).mean() == pytest.approx(1.0, rel=0.1)
+
+
 def test_draws_have_the_moments_of_the_gaussian():
     r = custom(value, gradient, data=SCALES, strong_convexity=1.0)
     target = density(r, domain=dps.domains.WholeSpace(), mu=1.0)
@@ -87,11 +112,21 @@ def test_draws_have_the_moments_of_the_gaussian():
             lambda: custom(value, gradient, data=SCALES, strong_convexity=2.0),
             "strong_convexity 2",
         ),
+        (
+            lambda: custom(raises_far_out, flat_slope, data=SCALES),
+            r"got ValueError: too far .line",
+        ),
     ],
 )
 def test_false_declarations_are_noticed(make, words):
     with pytest.raises(ValueError, match=words):
         density(make())
+
+
+def test_a_small_constant_is_compared_far_away():
+    linear = custom(lambda x: x[0], one_slope, strong_convexity=1e-12)
+    with pytest.raises(ValueError, match="with strong_convexity 1e-12"):
+        dps.Density(energy=zero, dim=2, mu=1.0, regularizer=linear)
 
 
 @pytest.mark.parametrize("regularizer", [PowerNorm(2.0), custom(concave, zero)])

@@ -646,3 +646,64 @@ def test_many_sparse_columns_move_in_a_low_rank_metric():
         1,
     )
     assert billiard.run(*arguments, draws, np.empty((5, 5)))[0] in (OK, 100)
+
+
+@kernel(counts_references=False)
+def exit_without_progress(
+    body, theta, velocity, pull, horizon, buffer, normal, out
+) -> None:
+    """Say that the search goes on at once, for ever."""
+    out[exits.TIME], out[exits.FACET] = 1e-30 * horizon, exits.OPEN
+
+
+def exit_at(time):
+    @kernel(counts_references=False)
+    def leave(body, theta, velocity, pull, horizon, buffer, normal, out) -> None:
+        out[exits.TIME], out[exits.FACET] = time, exits.HAS_NORMAL
+        for j in range(theta.shape[0]):
+            normal[j] = theta[j]
+
+    return leave
+
+
+def disk_with(exit_function):
+    class Liar(D.Ball):
+        def exit_piece(self, dim):
+            return exit_function
+
+    return dps.Density(energy=lambda x: 0.0, dim=2, domain=Liar(1.0))
+
+
+class TestExitsThatLie:
+    def test_a_flight_without_progress_is_an_error(self):
+        with pytest.raises(dps.SamplingError, match="may not be convex"):
+            dps.sample(
+                disk_with(exit_without_progress),
+                sampler=dps.samplers.BilliardHMC(),
+                num_draws=10,
+                progress=False,
+            )
+
+    @pytest.mark.parametrize(
+        "time",
+        [
+            -1.0,
+            np.nan,
+            np.inf,
+            # 20,000 reflections at one point, in each of the warm-up's trajectories.
+            slow(0.0),
+            slow(5e-324),
+        ],
+    )
+    def test_draws_stay_inside(self, time):
+        """Such trajectories are rejected, and the chains do not converge."""
+        draws = dps.sample(
+            disk_with(exit_at(time)),
+            sampler=dps.samplers.BilliardHMC(),
+            num_draws=20,
+            check=False,
+            progress=False,
+        )
+        theta = draws.posterior["theta"].values
+        assert (np.linalg.norm(theta, axis=2) <= 1.0).all()
+        assert draws.attrs["num_constraint_violations"] == 0

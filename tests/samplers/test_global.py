@@ -60,7 +60,7 @@ def test_small_ellipsoids_have_it_too_and_bugs_are_seen(name, bug):
 
 def excesses(decisions, count):
     """G as computed, and bounds of its error, of proposals in shell and body."""
-    word, found = BitStream(np.random.default_rng(5)), []
+    word, values = BitStream(np.random.default_rng(5)), []
     for _ in range(count // 100):
         for t in decisions.draw_proposals(word, 100):
             if not (decisions._in_shell(t) and decisions._in_body(t)):
@@ -72,8 +72,8 @@ def excesses(decisions, count):
             terms, _ = numbers.terms.evaluate_excess(moves, limits, is_checked=False)
             excess = terms + decisions._offsets(numbers, moves, noise)
             arguments = numbers, moves, noise, np.zeros(1), excess
-            found.append((excess[0], decisions._tolerance(*arguments)[0]))
-    return np.array(found)
+            values.append((excess[0], decisions._tolerance(*arguments)[0]))
+    return np.array(values)
 
 
 @one_in(3)
@@ -115,8 +115,8 @@ def test_errors_of_doubles_are_below_their_bounds(name):
         terms, _ = numbers.terms.evaluate_excess(
             moves, np.array([np.inf]), is_checked=False
         )
-        found = terms + decisions._offsets(numbers, moves, noise)
-        arguments = numbers, moves, noise, np.zeros(1), found
+        values = terms + decisions._offsets(numbers, moves, noise)
+        arguments = numbers, moves, noise, np.zeros(1), values
         bound = decisions._tolerance(*arguments)[0]
         t.refine()
         exact_noise = [real(z.numerator) / z.denominator for z in t.noise_midpoints()]
@@ -128,7 +128,7 @@ def test_errors_of_doubles_are_below_their_bounds(name):
         true = case.energy(point) - base_energy
         true += REAL.log(t.branch.weight) - determinant + real(decisions.height)
         true -= sum(z * z for z in exact_noise) / 2
-        assert abs(real(float(found[0])) - true) <= bound
+        assert abs(real(float(values[0])) - true) <= bound
         digits = decisions.digits + decisions_module.MORE_DIGITS
         with decimals(digits):
             excess, error = decisions.excess(t, digits)
@@ -143,8 +143,8 @@ def test_errors_of_doubles_are_below_their_bounds(name):
 @pytest.mark.parametrize("name", CASES)
 def test_digits_decide_as_doubles_do(name, monkeypatch):
     decisions = CASES[name].prepare().decisions
-    made = decisions.draw_proposals(BitStream(np.random.default_rng(7)), 30)
-    by_doubles = decisions.decide(made).is_accepted
+    block = decisions.draw_proposals(BitStream(np.random.default_rng(7)), 30)
+    by_doubles = decisions.decide(block).is_accepted
     # With infinite bounds nothing is decided by doubles.
     monkeypatch.setattr(
         decisions_module.Decisions,
@@ -156,7 +156,7 @@ def test_digits_decide_as_doubles_do(name, monkeypatch):
         "_move_errors",
         lambda self, numbers, sizes: np.full(len(sizes), np.inf),
     )
-    assert (decisions.decide(made).is_accepted == by_doubles).all()
+    assert (decisions.decide(block).is_accepted == by_doubles).all()
 
 
 def test_cells_are_those_of_all_later_digits():
@@ -179,17 +179,17 @@ def test_fallbacks_have_the_same_distribution(left, monkeypatch):
     else:
         monkeypatch.setattr(branches, "_prove_all", lambda *_: None)
     case = CASES["ball"]
-    found = PreparedGlobal.from_target(case.target).decisions
-    assert len(found.branches) == 1
-    assert_counts(case, many_draws(found, 12, 20_000))
+    decisions = PreparedGlobal.from_target(case.target).decisions
+    assert len(decisions.branches) == 1
+    assert_counts(case, many_draws(decisions, 12, 20_000))
 
 
 @pytest.mark.slow
 def test_any_point_may_be_x0(monkeypatch):
     monkeypatch.setattr(global_draws.modes, "find", lambda *_: None)
     case = CASES["ball"]
-    found = PreparedGlobal.from_target(case.target).decisions
-    assert_counts(case, many_draws(found, 13, 40_000))
+    decisions = PreparedGlobal.from_target(case.target).decisions
+    assert_counts(case, many_draws(decisions, 13, 40_000))
 
 
 # Constants.
@@ -277,9 +277,9 @@ def test_targets_without_a_proof_are_rejected(loss, domain, p, reason):
     problem = dps.Problem([[0.5, 0.5]], [1.0], loss=loss, domain=domain, row_bound=1.0)
     penalty = dps.regularizers.SquaredNorm(p)
     target = dps.Gibbs(problem, k=1.0, mu=1.0, regularizer=penalty)
-    is_supported, found = dps.samplers.Global().supports(target)
+    is_supported, reason_given = dps.samplers.Global().supports(target)
     assert not is_supported
-    assert reason in found
+    assert reason in reason_given
 
 
 def test_the_energy_needs_a_weight():

@@ -438,6 +438,18 @@ def test_kicks_stay_where_the_energy_is_no_quadratic():
         assert warmup._plan_rotations(target, plan, planted) is None
 
 
+def test_roots_of_variances_that_the_others_drown_in():
+    """Draws of a funnel: 1e20 and 1 in oblique axes, which Cholesky takes for < 0."""
+    rng = np.random.default_rng(0)
+    white = 1e10 * rng.standard_normal((4, 100, 1)) * np.ones(3)
+    white[..., 1:] += rng.standard_normal((4, 100, 2))
+    root = warmup.root_of(white, 1.0, None)
+    flat = white.reshape(-1, 3)
+    covariance = flat.T @ flat / len(flat)
+    np.testing.assert_allclose(root @ root.T, covariance, rtol=1e-2)
+    assert np.linalg.matrix_rank(root, tol=0.0) == 3
+
+
 class TestBallsInManyDimensions:
     """Gaussians of precision 1 in balls, with a metric of low rank."""
 

@@ -153,20 +153,20 @@ def prepare(case: GlobalCase, radius: float | None, bug: str = "") -> PreparedGl
             )
         if bug == "determinant":
             decisions._log_share = lambda branch: decisions.Decimal(branch.weight).ln()
-        made = PreparedGlobal.from_target(case.target)
+        prepared = PreparedGlobal.from_target(case.target)
     finally:
         branches._best_radius, branches.shell_level = best, level
         decisions._log_share = share
-    found = made.decisions
+    law = prepared.decisions
     if bug == "no outside":
-        found = replace(found, branches=found.branches[:1], numbers=found.numbers[:1])
+        law = replace(law, branches=law.branches[:1], numbers=law.numbers[:1])
     if bug == "factor":
         raised = [
             replace(branch, weight=int(branch.weight * (1.35 if i else 1.0)))
-            for i, branch in enumerate(found.branches)
+            for i, branch in enumerate(law.branches)
         ]
-        found = replace(found, branches=raised)
-    return replace(made, decisions=found)
+        law = replace(law, branches=raised)
+    return replace(prepared, decisions=law)
 
 
 def many_draws(law: Decisions, seed: int, num_proposals: int) -> np.ndarray:

@@ -279,6 +279,21 @@ class TestRefusals:
             warnings.simplefilter("error")
             gaussian()
 
+    def test_tails_beyond_overflow_are_followed_inwards(self):
+        """A funnel: along the first axis 0 times infinity begins at -700."""
+
+        def funnel(x):
+            rest = x[1:] @ x[1:] * np.exp(-x[0])
+            return x[0] ** 2 / 18.0 + 0.5 * rest + 4.5 * x[0]
+
+        dps.Density(energy=funnel, dim=10, convex=False)
+
+        def improper(x):
+            return 0.5 * x[1:] @ x[1:] * np.exp(-x[0]) + 0.5 * x[0]
+
+        with pytest.raises(ValueError, match="cannot be normalized"):
+            dps.Density(energy=improper, dim=2, convex=False)
+
     def test_release_refuses(self):
         with pytest.raises(ValueError, match="problem must be"):
             dps.release(gaussian(), dps.Budget(epsilon=1.0, delta=1e-6))
@@ -354,12 +369,66 @@ def test_failures_during_a_run_are_described(energy, message, capsys):
     assert "Exception ignored" not in capsys.readouterr().err
 
 
+def test_an_error_of_the_domain_is_not_ascribed_to_the_energy():
+    body = dps.domains.custom(
+        raises_in_a_corner, dim=2, interior_point=[0.0, 0.0], is_bounded=True
+    )
+    target = dps.Density(energy=lambda x: 0.0, dim=2, domain=body)
+    with pytest.raises(dps.SamplingError, match="or its domain raised ValueError: far"):
+        dps.sample(target, sampler=dps.samplers.MALA(), seed=1, progress=False)
+
+
+def raises_in_a_corner(theta):
+    """Say no, but for a thin cone that no ray of the door is in."""
+    if theta @ theta > 1.0 and 0.0 < theta[1] < 0.02 * theta[0]:
+        raise ValueError("far")
+    return theta @ theta <= 1.0
+
+
 def test_a_mode_far_away_is_found():
     """Energies of 5e15 at the origin, whose rounding is near 1."""
     target = dps.Density(energy=lambda x: 0.5 * (x[0] - 1e8) ** 2, dim=1)
     draws = dps.sample(target, sampler=dps.samplers.MALA(), seed=1, progress=False)
     off = draws.posterior["theta"].values - 1e8
     assert np.mean(off**2) == pytest.approx(1.0, rel=0.3)
+
+
+@pytest.mark.parametrize("name", ["MALA", "RandomWalk", "ChordSlice"])
+def test_a_mode_in_the_corner_of_a_half_infinite_box(name):
+    """exp(-x - y) above 1e6, whose interior point is as far away as the origin."""
+    target = dps.Density(
+        energy=lambda x: x[0] + x[1], dim=2, domain=dps.domains.Box(1e6, np.inf)
+    )
+    draws = dps.sample(
+        target,
+        sampler=getattr(dps.samplers, name)(),
+        num_draws=2000,
+        seed=1,
+        progress=False,
+        check=False,
+    )
+    off = draws.posterior["theta"].values - 1e6
+    assert off.mean(axis=(1, 2)) == pytest.approx(np.ones(4), abs=0.5)
+    assert off.mean() == pytest.approx(1.0, rel=0.2)
+
+
+def test_trajectories_that_diverge_are_warned_of():
+    """A funnel, whose neck is not reached although the chains agree."""
+
+    def funnel(x):
+        return x[0] ** 2 / 18.0 + 0.5 * x[1] ** 2 * np.exp(-x[0]) + 0.5 * x[0]
+
+    target = dps.Density(energy=funnel, dim=2, convex=False)
+    with pytest.warns(RuntimeWarning, match="trajectories of 4000 draws diverged"):
+        draws = dps.sample(target, seed=3, progress=False)
+    assert draws.posterior["theta"].values[..., 0].min() > -6.0
+
+
+@pytest.mark.parametrize("upper", [5e-324, 1e-200, 1e200])
+def test_lengths_whose_squares_are_no_numbers_are_refused(upper):
+    box = dps.domains.Box(0.0, upper)
+    with pytest.raises(ValueError, match=r"on lengths from 1e-150 .* other units"):
+        dps.Density(energy=lambda x: 0.0, dim=2, domain=box)
 
 
 def test_equalities_are_drawn_in_free_coordinates():

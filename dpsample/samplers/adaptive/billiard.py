@@ -83,7 +83,7 @@ from dpsample.samplers.chain import (
     new_state,
     retreat_from_boundary,
 )
-from dpsample.samplers.errors import FUNCTION_FAILED, OK
+from dpsample.samplers.errors import FUNCTION_FAILED, OK, STUCK
 from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs_target import TARGET, GibbsTarget, TargetFunctions
 
@@ -137,6 +137,7 @@ Trajectory = record_dtype(
     kinetic=float,  # kinetic energy at the end of the transition
     num_bounces=int,
     bounces_before_leap=int,
+    num_parts=int,  # number of times that the search for an exit went on
     has_kicks=bool,
     is_flying=bool,  # whether a flight has begun and not ended
     is_in_axes=bool,  # whether point and velocity are in the principal axes
@@ -664,6 +665,12 @@ def compile_flight(
             if facet != exits.OPEN:
                 trajectory.num_bounces += 1
                 reflect(target, plan, state, facet)
+            else:
+                trajectory.num_parts += 1
+                # A rejection would not be reversible.
+                if trajectory.num_parts > 1_000_000:
+                    code = STUCK
+                    break
             num_bounces = trajectory.num_bounces - trajectory.bounces_before_leap
             if num_bounces > plan.max_bounces:
                 code = REJECTED
@@ -706,6 +713,7 @@ def leap(target, pieces, plan, state):
             kick(plan, state, step * (0.5 if trajectory.leaps_done == 0 else 1.0))
         trajectory.flight_left = step
         trajectory.bounces_before_leap = trajectory.num_bounces
+        trajectory.num_parts = 0
         if plan.is_harmonic:
             trajectory.flight_left = math.tan(0.5 * step)
     if plan.is_free:
@@ -890,6 +898,7 @@ def fly_once(target, pieces, plan, state):
     control, trajectory = state.work.control[0], state.workspace.trajectory[0]
     if control.stage == 0:
         trajectory.num_bounces = trajectory.bounces_before_leap = 0
+        trajectory.num_parts = 0
         control.stage = 1
     code = pieces.fly(target, plan, state)
     if code != PAUSED:

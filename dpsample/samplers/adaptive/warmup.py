@@ -39,6 +39,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import averaged_derivatives, hull_basis
+from dpsample.samplers.modes import draw_start_at
 from dpsample.samplers.thinning import lag_share, rank_shares, wanted_thinning
 from dpsample.targets.gibbs_target import GibbsTarget, times_basis
 
@@ -129,8 +130,11 @@ class _Pilots:
         # The chains share one tuning: each goes on with the step of the one before.
         self.tuning = billiard.new_tuning(plan.step, target_rate=TARGET_RATE)
         self.states = []
-        for _ in range(NUM_PILOTS):
-            state = billiard.init(target, plan, disperse(target, plan, rng))
+        for i in range(NUM_PILOTS):
+            start = draw_start_at(target, i, rng)
+            if start is None:
+                start = disperse(target, plan, rng)
+            state = billiard.init(target, plan, start)
             workspace = state.workspace._replace(tuning=self.tuning)
             self.states.append(state._replace(workspace=workspace))
 
@@ -227,7 +231,7 @@ def warm_up(
     shares, leaps = rank_shares(learned.best.draws), learned.best.leaps
     share = float(shares.min())
     lag = min(math.ceil(0.5 / share), MAX_THINNING)
-    max_length = int(0.5 * MAX_WORK / learned.step_work)
+    max_length = int(0.5 * MAX_WORK / max(learned.step_work, 1.0))
     num_trial_draws = 100
     num_transitions = min(num_trial_draws * lag, max_length)
     if num_transitions >= num_trial_draws:
@@ -432,7 +436,7 @@ def root_of(white: Array, share: float, normal: Array | None) -> Array:
     if len(flat) >= 2 * rank:
         weight, scale = 0.5 * rank, min(1.0, float(np.trace(covariance)) / rank)
         shrunk = num_effective * covariance + weight * scale * np.eye(rank)
-        return np.linalg.cholesky(shrunk / (num_effective + weight))
+        return _factor(shrunk / (num_effective + weight))
     eigenvalues, vectors = np.linalg.eigh(covariance)
     ratio = rank / num_effective
     stands_out = eigenvalues > 1.3 * (1.0 + math.sqrt(ratio)) ** 2
@@ -440,6 +444,22 @@ def root_of(white: Array, share: float, normal: Array | None) -> Array:
     true = half + np.sqrt(half**2 - eigenvalues[stands_out])
     outer = vectors[:, stands_out]
     return np.asarray(np.eye(rank) + (outer * (np.sqrt(true) - 1.0)) @ outer.T)
+
+
+def _factor(covariance: Array) -> Array:
+    """Return a root of a covariance, also where rounding has made it indefinite.
+
+    Draws far out, as in a funnel, have variances that the smallest ones drown in.
+    """
+    try:
+        return np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(covariance)
+        if not values[-1] > 0.0:  # no chain has moved
+            return np.eye(len(values))
+        return np.asarray(
+            vectors * np.sqrt(np.maximum(values, 1e-12 * values[-1])), dtype=np.float64
+        )
 
 
 def _learn_plan(

@@ -36,6 +36,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
+from dpsample.samplers.modes import cover_modes
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs_target import GibbsTarget
@@ -172,7 +173,7 @@ class ChordSlice(Sampler):
         self.require(target)
         rank = target.domain.affine_dim(target.dim)
         steps = rank if self.num_steps is None else self.num_steps
-        gaussian = fit(target)
+        gaussian = cover_modes(target, fit(target))
         for i in range(NUM_ROUNDS):
             # Each round walks with the covariance of the round before.
             pilot = _build(target, gaussian, steps)

@@ -348,10 +348,10 @@ class Decisions:
         num_records = 0
         if is_usable.any():
             limits = thresholds[is_usable] + errors[is_usable]
-            found = numbers.terms.evaluate_excess(
+            excess = numbers.terms.evaluate_excess(
                 moves[is_usable], limits, is_checked=False
             )
-            terms[is_usable], num_records = found
+            terms[is_usable], num_records = excess
         # Candidates beyond their limit need no record.
         num_candidates = int(np.count_nonzero(~(thresholds + errors < 0.0)))
         difference = thresholds - terms
