@@ -351,6 +351,8 @@ def _smoothness(facts: PublicFacts, p: float) -> float:
     """Return `smoothness` of a loss of the margin, without the cache."""
     # Without a declared bound, responses are at most 1 or are not read by the loss.
     bound = 1.0 if facts.response_bound is None else facts.response_bound
+    if facts.loss.is_classification:
+        bound = max(bound, 1.0)  # labels are -1 and 1 below any declared bound
     # Every built-in curvature is largest at one of these responses.
     response = np.array([-bound, bound])
     if not facts.loss.is_classification:

@@ -102,6 +102,21 @@ def test_replacing_a_record_counts_twice_and_zeroing_it_once():
         made.diff_lipschitz(2.0, "add_remove")
 
 
+@pytest.mark.parametrize("bound", [1e-3, 0.4, 1.0, 2.0, np.inf])
+def test_labels_have_their_curvature_below_any_declared_bound(bound):
+    # `Problem` accepts labels -1 and 1 whatever the declared bound of responses.
+    for loss in (
+        dps.losses.SmoothedHinge(0.5),
+        dps.losses.CappedLogistic(0.3),
+        dps.losses.CalibratedLogistic(),
+        dps.losses.Logistic(),
+    ):
+        plain = {"loss": loss, "domain": dps.domains.Ball(1.0), "row_bound": 1.0}
+        made = facts(**plain, response_bound=bound)
+        assert smoothness(made) >= smoothness(facts(**plain))
+        assert made.lipschitz(2.0) == facts(**plain).lipschitz(2.0)
+
+
 @pytest.mark.parametrize("bad", [0.5, np.nan, None, "2"])
 def test_bad_exponents_are_refused(bad):
     for call in (facts().lipschitz, facts().diff_lipschitz):
