@@ -104,7 +104,7 @@ class RecordedErrors:
 
     def __init__(self) -> None:
         self.lock, self.depth, self.last = threading.Lock(), 0, ""
-        self.code: python_types.CodeType | None = None  # code that raised
+        self.file, self.line = "", 0  # where the error was raised
         self.usual: Callable[[Any], object] = sys.unraisablehook
 
     def __enter__(self) -> None:
@@ -136,6 +136,15 @@ class RecordedErrors:
 
         return call
 
+    def is_raised_by(self, function: Callable[..., object]) -> bool:
+        """Whether the last error comes from a line of a function.
+
+        Lines are compared because compiled functions raise from other code objects.
+        """
+        code = function.__code__
+        lines = {line for _, _, line in code.co_lines()}
+        return code.co_filename == self.file and self.line in lines
+
     def _record(self, unraisable: Any) -> None:
         """Keep an error of a C function of Numba, and pass others on."""
         if "CPUContext" not in str(unraisable.object):
@@ -143,8 +152,8 @@ class RecordedErrors:
             return
         error, trace, where = unraisable.exc_value, unraisable.exc_traceback, ""
         while trace is not None:
-            code = self.code = trace.tb_frame.f_code
-            source = linecache.getline(code.co_filename, trace.tb_lineno).strip()
+            self.file, self.line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+            source = linecache.getline(self.file, self.line).strip()
             if source:
                 where = f" (line {trace.tb_lineno}: {source})"
             trace = trace.tb_next

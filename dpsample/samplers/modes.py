@@ -33,7 +33,7 @@ from dpsample.targets.density import Density
 from dpsample.targets.gibbs_target import GibbsTarget, energies, times_basis
 
 
-class Mode(NamedTuple):
+class LocalMode(NamedTuple):
     """Local minimum of an energy, and a Gaussian about it."""
 
     point: Array  # (dim,)
@@ -42,7 +42,7 @@ class Mode(NamedTuple):
 
 
 @cache_result
-def find_modes(target: GibbsTarget) -> list[Mode]:
+def find_modes(target: GibbsTarget) -> list[LocalMode]:
     """Return the modes that were found, the heaviest first. One alone is not listed.
 
     A target that is convex, as far as it is known, has none in this sense.
@@ -56,7 +56,7 @@ def find_modes(target: GibbsTarget) -> list[Mode]:
         if math.isfinite(height) and not _can_fall(target, point, height):
             minima.append((height, point))
     minima.sort(key=lambda minimum: minimum[0])
-    modes: list[Mode] = []
+    modes: list[LocalMode] = []
     for height, point in minima:
         is_new = all(_are_apart(target, mode.point, point) for mode in modes)
         # There may be very many minima. Then the lowest are compared.
@@ -145,7 +145,7 @@ def _are_apart(target: Density, first: Array, second: Array) -> bool:
     return bool(between.max() > max(heights[0], heights[-1]) + 3.0)
 
 
-def _mode_at(target: Density, point: Array, height: float) -> Mode:
+def _mode_at(target: Density, point: Array, height: float) -> LocalMode:
     """Return the Gaussian at a minimum. Its mass is e^-height times its volume."""
     basis = hull_basis(target)
     precision = averaged_derivatives(target, basis, point, None)[1]
@@ -153,4 +153,4 @@ def _mode_at(target: Density, point: Array, height: float) -> Mode:
     values, vectors = np.linalg.eigh(covariance)
     values = np.maximum(values, 1e-12 * values[-1])
     factor = np.ascontiguousarray(times_basis(basis, vectors * np.sqrt(values)))
-    return Mode(point, factor, -height + 0.5 * float(np.log(values).sum()))
+    return LocalMode(point, factor, -height + 0.5 * float(np.log(values).sum()))

@@ -77,7 +77,7 @@ MISSING_REMEDY = (
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 BYTES = (bytes, bytearray, memoryview)
 # Types that `float` converts although they are not numbers.
-NON_NUMBERS = (*BYTES, np.datetime64, np.timedelta64)
+NON_NUMBERS = (*BYTES, np.datetime64, np.timedelta64, np.complexfloating)
 # Suffix of the text of a moment whose time zone is UTC.
 UTC = "+00:00"
 # Codes of an entry that is not one of the levels, and of a missing entry.

@@ -203,8 +203,8 @@ class DensityFunctions:
         names = " or ".join(function.name for function in functions)
         remedy = "Return a number at every point of the domain"
         if recorded_errors.last:
-            # An error of a helper, or of the domain's function, has another code.
-            if all(f.python.__code__ is not recorded_errors.code for f in functions):
+            # A helper, or a function of the domain, may have raised.
+            if not any(recorded_errors.is_raised_by(f.python) for f in functions):
                 names = "A function of the target or its domain"
             return f"{names} raised {recorded_errors.last}. {remedy}."
         where = ""

@@ -20,6 +20,7 @@ OUTPUTS = {
     "bounds": ("--output", False),
     "certificate": ("--html", False),
     "demo": ("--output", False),
+    "stat": ("--output", True),
 }
 
 

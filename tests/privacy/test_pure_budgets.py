@@ -47,10 +47,7 @@ OBJECTIVE = PerturbedObjective(
     lipschitz=1.0, smoothness=0.25, ridge=0.1, num_records=100
 )
 REFUSALS = {
-    "calibrate": lambda: calibrate(FACTS, PURE),
-    "release": lambda: dps.release(problem(), PURE),
-    "range": lambda: calibrate(FACTS, PURE, calibration="range"),
-    "release by range": lambda: dps.release(problem(), PURE, calibration="auto"),
+    "calibrate": lambda: calibrate(FACTS, PURE, calibration="closed_form"),
     "minimize": lambda: dps.minimize(problem(), GD, PURE),
     "paper": lambda: dps.minimize(problem(), GD, PURE, calibration="paper"),
     "intervals": lambda: dps.intervals(problem(), PURE),

@@ -140,6 +140,11 @@ def of_plan():
     return mech.certificate.with_sampler(sampler=repr(constant_time.new_plan(mech)))
 
 
+def of_pure_draw():
+    mech = dps.calibrate(problem(), dataclasses.replace(BUDGET, delta=0.0))
+    return mech.certificate.with_sampler(sampler=repr(dps.samplers.Global()))
+
+
 CASE = {"sensitivity": 0.5, "p": 1.5, "r": 3.0}
 
 
@@ -188,6 +193,7 @@ GOLDEN: dict[str, Any] = {
     "draw/localized": lambda: of_draw(dps.samplers.Localized()),
     "draw/proximal": lambda: of_draw(dps.Proximal()),
     "draw/constanttime": lambda: of_plan(),
+    "draw/global": lambda: of_pure_draw(),
     "draw/exact": lambda: final(linear_facts()),
     "declared": lambda: EventCertificate.of(
         mechanism="noisy mean", budget=BUDGET, event=GaussianEvent(0.2)

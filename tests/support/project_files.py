@@ -29,7 +29,7 @@ def blocks(language):
 HOUSE = {
     "top-level modules": 4,
     "top-level folders": 25,
-    "files": 347,  # with room: each recipe of CONTRIBUTING.md adds one
+    "files": 350,  # with room: each recipe of CONTRIBUTING.md adds one
     "classes of one name": [],
     "basenames used three times": [],
     "definitions of Array": 1,

@@ -18,6 +18,7 @@ def folder(tmp_path_factory):
     lines += [f"{a},{b},{1 if a > 0 else -1}" for a, b in rows]
     (folder / "r.csv").write_text("\n".join(lines), encoding="utf-8")
     (folder / "new.csv").write_text("\n".join(lines[:4]), encoding="utf-8")
+    (folder / "bounds.toml").write_text(f"[numeric]\n{COEFFICIENT} = [-1, 1]\n")
     write_toy(folder)
     assert cli.main([*RECORDS(folder, "release"), "--output", f"{folder}/a.json"]) == 0
     assert cli.main(["study", "run", "toy", "--quick", "--studies", str(folder)]) == 0
@@ -39,6 +40,13 @@ CASES = {
     "predict": (lambda f: ["predict", f"{f}/a.json", f"{f}/new.csv"], 0),
     "bounds": (lambda f: ["bounds", f"{f}/r.csv"], 0),
     "demo": (lambda f: ["demo", "--output", f"{f}/demo.png", "--overwrite"], 0),
+    "stat": (
+        lambda f: [
+            *("stat", f"{f}/r.csv", "mean", "--column", COEFFICIENT, "--seed", "3"),
+            *("--bounds", f"{f}/bounds.toml", "--epsilon", "1"),
+        ],
+        0,
+    ),
     "claims": (lambda f: ["claims", "--paper", "gopi"], 0),
     "errata": (lambda f: ["errata"], 0),
     "papers": (lambda f: ["papers"], 0),

@@ -242,6 +242,7 @@ def calibrate(
     >>> print(f"{mech.k:.1f} {mech.mu:.5f} {mech.risk_bound:.4f}")
     1497.0 0.02672 0.0267
     """
+    check.instance(str, calibration=calibration)
     is_pure = isinstance(budget, Budget) and budget.is_pure
     if is_pure and calibration in ("exact", "auto"):
         calibration = "range"

@@ -22,13 +22,16 @@ WIDENED = 1.0 + 1e-9
 def explain_unsupported_domain(domain: Domain, dim: int) -> str:
     """Return why a domain is not supported, or "" if it is a body of this module."""
     if not domain.is_bounded:
-        return "The domain is unbounded, and the range of the losses infinite."
+        return (
+            "The domain is unbounded, and the range of the losses infinite. Use "
+            "Localized or Proximal."
+        )
     has_interior = not domain.has_equalities and domain.affine_dim(dim) == dim
     is_known = domain.has_exact_test and has_interior and domain.lp_exponent != 1.0
     if not is_known:
         return (
             f"{type(domain).__name__} is neither an l2 ball nor a box or polytope with "
-            "an interior, whose points are decided exactly."
+            "an interior, whose points are decided exactly. Use Proximal."
         )
     return ""
 

@@ -61,9 +61,11 @@ def explain_unsupported_facts(facts: PublicFacts, regularizer: Regularizer) -> s
 def _loss_obstacle(loss: Loss) -> str:
     """Return why a loss is not supported, or ""."""
     if explain_unsupported(loss):
-        return f"The {loss.name} loss has no bounded curvature in a margin."
+        return (
+            f"The {loss.name} loss has no bounded curvature: use Localized or Proximal."
+        )
     if not loss.has_digits:
-        return f"The {loss.name} loss has no decimals, which ties are decided by."
+        return f"The {loss.name} loss has no decimals for ties: use Localized."
     return ""
 
 
