@@ -118,6 +118,11 @@ STEPS = {
 }
 # Kinds of objective perturbation with delta = 0.
 PURE_TILTS = ("objective/pure", "objective/pure/rounded")
+# Losses whose slopes have few operations, so that solvers have bounded rounding errors.
+SMOOTH_LOSSES = (
+    *("linear", "logistic", "capped_logistic", "calibrated_logistic"),
+    *("smoothed_hinge", "huber", "squared"),
+)
 # Maximum number of objects and lists inside one another in a mechanism.
 MAX_DEPTH = 12
 # Certificates of former formats hold a mechanism as a call, as Python's repr writes it,
@@ -1686,6 +1691,8 @@ def _prove_pure_tilt(c: Json, parameters: Json, inputs: Json) -> Lines:
     _check_stated("log_determinant", stated["log_determinant"], determinant)
     _check_stated("output_epsilon", stated["output_epsilon"], output)
     length, radius = _tilt_length(inputs, facts, c["kind"])
+    if c["kind"] == "objective/pure/rounded":
+        _check_rounding(facts)
 
     def sides() -> tuple[Ball, Ball]:
         total = shift * _lipschitz(facts, 2.0) * rows / scale
@@ -1717,6 +1724,14 @@ def _tilt_length(inputs: Json, facts: Json, kind: str) -> tuple[float | None, fl
         _require(kind == "objective/pure", "rounding errors have no bound")
         return None, known
     return _float(length, "max_tilt"), known
+
+
+def _check_rounding(facts: Json) -> None:
+    """Check that rounding errors of the solver's steps have a bound."""
+    name, domain = facts["loss"]["name"], facts["domain"]
+    is_round = domain["name"] == "ball" and _exponent(domain["p"]) == 0.5
+    is_known = name in SMOOTH_LOSSES and (is_round or domain["name"] == "box")
+    _require(is_known, f"rounding errors of {name} on {domain} have no bound")
 
 
 def _check_radius(stated: float, facts: Json) -> None:
