@@ -118,11 +118,6 @@ STEPS = {
 }
 # Kinds of objective perturbation with delta = 0.
 PURE_TILTS = ("objective/pure", "objective/pure/rounded")
-# Losses whose slopes have few operations, so that solvers have bounded rounding errors.
-SMOOTH_LOSSES = (
-    *("linear", "logistic", "capped_logistic", "calibrated_logistic"),
-    *("smoothed_hinge", "huber", "squared"),
-)
 # Maximum number of objects and lists inside one another in a mechanism.
 MAX_DEPTH = 12
 # Certificates of former formats hold a mechanism as a call, as Python's repr writes it,
@@ -1729,9 +1724,11 @@ def _tilt_length(inputs: Json, facts: Json, kind: str) -> tuple[float | None, fl
 def _check_rounding(facts: Json) -> None:
     """Check that rounding errors of the solver's steps have a bound."""
     name, domain = facts["loss"]["name"], facts["domain"]
+    losses = "linear logistic capped_logistic calibrated_logistic smoothed_hinge huber"
     is_round = domain["name"] == "ball" and _exponent(domain["p"]) == 0.5
-    is_known = name in SMOOTH_LOSSES and (is_round or domain["name"] == "box")
-    _require(is_known, f"rounding errors of {name} on {domain} have no bound")
+    has_few_operations = name in (*losses.split(), "squared")
+    is_counted = has_few_operations and (is_round or domain["name"] == "box")
+    _require(is_counted, f"rounding errors of {name} on {domain} have no bound")
 
 
 def _check_radius(stated: float, facts: Json) -> None:
