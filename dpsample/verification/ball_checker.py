@@ -1686,6 +1686,8 @@ def _prove_pure_tilt(c: Json, parameters: Json, inputs: Json) -> Lines:
     _check_stated("log_determinant", stated["log_determinant"], determinant)
     _check_stated("output_epsilon", stated["output_epsilon"], output)
     length, radius = _tilt_length(inputs, facts, c["kind"])
+    if c["kind"] == "objective/pure/rounded":
+        _check_rounding(facts)
 
     def sides() -> tuple[Ball, Ball]:
         total = shift * _lipschitz(facts, 2.0) * rows / scale
@@ -1717,6 +1719,16 @@ def _tilt_length(inputs: Json, facts: Json, kind: str) -> tuple[float | None, fl
         _require(kind == "objective/pure", "rounding errors have no bound")
         return None, known
     return _float(length, "max_tilt"), known
+
+
+def _check_rounding(facts: Json) -> None:
+    """Check that rounding errors of the solver's steps have a bound."""
+    name, domain = facts["loss"]["name"], facts["domain"]
+    losses = "linear logistic capped_logistic calibrated_logistic smoothed_hinge huber"
+    is_round = domain["name"] == "ball" and _exponent(domain["p"]) == 0.5
+    has_few_operations = name in (*losses.split(), "squared")
+    is_counted = has_few_operations and (is_round or domain["name"] == "box")
+    _require(is_counted, f"rounding errors of {name} on {domain} have no bound")
 
 
 def _check_radius(stated: float, facts: Json) -> None:

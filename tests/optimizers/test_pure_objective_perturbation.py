@@ -271,6 +271,9 @@ def mutations(content):
     for name in ("row_bound", "num_records", "dim"):
         for extra in (1, 2, 7, 40):
             yield {"facts": content["facts"] | {name: content["facts"][name] + extra}}
+    for p in (1.0, 1.5, 1.999):  # a smaller ball, whose projection is not counted
+        domain = content["facts"]["domain"] | {"p": p}
+        yield {"facts": content["facts"] | {"domain": domain}}
     for loss in (
         {"name": "huber", "width": 2.0},
         {"name": "squared"},

@@ -112,9 +112,9 @@ def test_labels_have_their_curvature_below_any_declared_bound(bound):
         dps.losses.Logistic(),
     ):
         plain = {"loss": loss, "domain": dps.domains.Ball(1.0), "row_bound": 1.0}
-        made = facts(**plain, response_bound=bound)
-        assert smoothness(made) >= smoothness(facts(**plain))
-        assert made.lipschitz(2.0) == facts(**plain).lipschitz(2.0)
+        declared = facts(**plain, response_bound=bound)
+        assert smoothness(declared) >= smoothness(facts(**plain))
+        assert declared.lipschitz(2.0) == facts(**plain).lipschitz(2.0)
 
 
 @pytest.mark.parametrize("bad", [0.5, np.nan, None, "2"])
