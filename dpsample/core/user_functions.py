@@ -136,15 +136,6 @@ class RecordedErrors:
 
         return call
 
-    def is_raised_by(self, function: Callable[..., object]) -> bool:
-        """Whether the last error comes from a line of a function.
-
-        Lines are compared because compiled functions raise from other code objects.
-        """
-        code = function.__code__
-        lines = {line for _, _, line in code.co_lines()}
-        return code.co_filename == self.file and self.line in lines
-
     def _record(self, unraisable: Any) -> None:
         """Keep an error of a C function of Numba, and pass others on."""
         if "CPUContext" not in str(unraisable.object):

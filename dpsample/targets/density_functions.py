@@ -204,7 +204,7 @@ class DensityFunctions:
         remedy = "Return a number at every point of the domain"
         if recorded_errors.last:
             # A helper, or a function of the domain, may have raised.
-            if not any(recorded_errors.is_raised_by(f.python) for f in functions):
+            if not any(_has_raised(function.python) for function in functions):
                 names = "A function of the target or its domain"
             return f"{names} raised {recorded_errors.last}. {remedy}."
         where = ""
@@ -320,3 +320,11 @@ def read_functions(
     fills = python.__code__.co_argcount > count
     second = UserFunction("gradient", slope, copy, ("result",) if fills else ())
     return DensityFunctions(value=first, dim=dim, gradient=second, sign=sign)
+
+
+def _has_raised(function: Callable[..., object]) -> bool:
+    """Return whether the last recorded error comes from a line of a function."""
+    code = function.__code__
+    # Compiled functions raise from code objects of their own, with the same lines.
+    lines = {line for _, _, line in code.co_lines()}
+    return code.co_filename == recorded_errors.file and recorded_errors.line in lines
