@@ -187,8 +187,8 @@ class Answer(Predictor):
             check.fail("feature_names", "with 'intercept' at the end", names[-1])
         if encoding is None:
             return
-        # An encoding without a bound, or with a smaller one that it enforces, makes
-        # rows for which the certificate holds as well.
+        # An encoding with a smaller bound that it enforces makes rows for which the
+        # certificate holds as well. One without a bound is rejected below.
         bound = -math.inf if encoding.row_bound is None else encoding.row_bound
         if list(encoding.feature_names) != names[:width]:
             check.fail("encoding", "one that makes feature_names", "another")

@@ -101,8 +101,8 @@ def _is_integer(value: object) -> TypeGuard[int]:
 def user_stack_level() -> int:
     """Return the ``stacklevel`` of the line of the user's code that called us.
 
-    Python shows a warning once for each line. If that were a line of this package, or
-    of a library that calls it, the warnings of later calls would be lost.
+    Python shows a warning once for each line. If that were a line of this package, also
+    one that a library has called back, the warnings of later calls would be lost.
     """
     frame: FrameType | None = sys._getframe(1)
     level = last = 1
@@ -408,7 +408,7 @@ def entries(
     """Return ``value`` as a new float64 array of any shape, finite by default.
 
     If ``saturated``, a number beyond all floats becomes the largest float, and a
-    missing value becomes NaN. No error shows which entries of private records they are.
+    missing value becomes NaN. No error says which entries of private records they are.
     """
     # In a list of numbers NumPy warns about missing values, in one of objects it does
     # not.

@@ -317,7 +317,7 @@ def look_at_stein(
     The second value names the check if it was not possible, and is empty otherwise.
     """
     num_chains, num_draws, dim = chains.theta.shape
-    # Slopes are evaluated at 10,000 draws at most, equally spaced. Each takes a pass
+    # Slopes are evaluated at some 10,000 draws, equally spaced. Each takes a pass
     # over the records, and neighbors in a chain are much alike.
     stride = -(-num_chains * num_draws // 10_000)
     theta = chains.theta[:, ::stride]

@@ -214,7 +214,7 @@ class Loss:
 
     @property
     def slope_pointer(self) -> Pointer:
-        """C function of the slope alone."""
+        """C function of the slope, and of values with it and their sum."""
         cached = self.is_cached and self.is_ours
         return pointer(self.pieces[1], LOSS_SLOPE, cached=cached)
 

@@ -371,7 +371,7 @@ class GridGroupMeans(GridMechanism):
         )
 
     def values(self, totals: Totals, num_records: int) -> tuple[float, ...]:
-        """Return the means, within the bounds, and the middle if a count is below 1."""
+        """Return the means, within the grid, and the middle if a count is below 1."""
         del num_records
         first, last = self.ends
         sums, counts = totals[: self.num_groups], totals[self.num_groups :]

@@ -163,8 +163,8 @@ class DensityTrial:
 
         Energies above 1e12 have lengths of the changes that rounding leaves.
 
-        They are at most half of the way to the boundary, and signs are those of the
-        side with the longer way.
+        They are positive, and at most half of the longer of the two ways to the
+        boundary.
         """
         reaches, count = np.empty(len(directions)), len(directions)
         for i, direction in enumerate(directions):
@@ -209,8 +209,8 @@ class DensityTrial:
         lengths = self.scales(directions) * factors
         points = np.empty((count, dim))
         for i, direction in enumerate(directions):
-            low, high = domain.chord(self.point, direction)
-            length = min(max(lengths[i], 0.9 * low), 0.9 * high)
+            _, high = domain.chord(self.point, direction)
+            length = min(lengths[i], 0.9 * high)
             points[i] = self.point + length * direction
         return points
 

@@ -158,7 +158,7 @@ class NormTilt:
         # Rounding errors of the sum are far below a part 1e-14 of its terms.
         size = kappa + self.dim + length + abs(log_tail)
         exponent = kappa + log_tail + 1e-14 * size
-        if exponent > 700.0:  # e^exponent is infinite, or 1 does not count
+        if exponent > 700.0:  # doubles cannot hold e^exponent, and 1 does not count
             return 2.0 * (exponent + 1.0)
         return 2.0 * math.log1p(math.exp(exponent)) * (1.0 + 4.0 * ROUNDING)
 
