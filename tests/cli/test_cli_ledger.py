@@ -104,5 +104,3 @@ def test_another_total_than_the_ledgers_is_refused(folder, capsys):  # F9
 def test_a_pure_budget_is_kept_on_the_command_line(folder, capsys):  # A5
     assert run(folder, delta="0") == 0
     assert "0.5-DP (pure)" in capsys.readouterr().out
-    assert run(folder, "--constant-time", delta="0") == 2
-    assert "constant_time must be False at delta = 0" in capsys.readouterr().err

@@ -20,6 +20,7 @@ SECONDS = 120  # of work: a call that takes longer hangs
 REFUSING = {
     *("datasets.load", "papers.claims"),
     *("domains.Intersection.max_norm", "domains.Intersection.support"),
+    "regularizers.PowerNorm.range_on",
 }
 OUTCOMES: Counter[str] = Counter()
 _warm = set()
