@@ -308,8 +308,17 @@ def _curved_walls() -> None:
 
 
 def _other_chords() -> None:
-    """Draw along chords of a ball that is not Euclidean, which has its own kernel."""
-    _draw(make(LOGISTIC, domains.Ball(1.0, p=1.5)), samplers.HitAndRun())
+    """Draw along chords of balls that are not Euclidean, which have their own kernels.
+
+    Starts of chains call the chords and projections of curved bodies from Python.
+    """
+    balls: list[domains.Domain] = [domains.Ball(1.0, p=1.5), MATRICES]
+    for ball in balls:
+        _draw(make(LOGISTIC, ball), samplers.HitAndRun())
+    direction = np.array([1.0, -1.0, 0.0, 0.0])
+    for domain in (*balls, domains.Simplex()):
+        center = domain.project(np.full(DIM, 1.0 / DIM))
+        domain.chord(center, direction)
 
 
 def _verdicts() -> None:
