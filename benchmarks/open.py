@@ -122,7 +122,7 @@ def reach(domain: Domain, dim: int, built: float, num_draws: int) -> tuple[Any, 
     wanted_seconds = rate * num_draws * 1000.0 / ess
     facts = {
         "cpu_to_1000": built + prepared + warm + wanted_seconds,
-        "to_1000": wanted_seconds,  # of draws alone
+        "to_1000": wanted_seconds,  # without compilation and warm-up
         "built": built,
         "prepared": prepared,
         "warm_up": warm,
@@ -284,12 +284,12 @@ def own_call() -> None:
 
     target = dps.Density(energy=half_square, dim=3)
     points = np.random.default_rng(1).standard_normal((1_000_000, 3))
-    own: Any = numba.njit(half_square)
+    compiled: Any = numba.njit(half_square)
 
     @numba.njit
     def call_all(points: Array, out: Array) -> None:
         for i in range(len(points)):
-            out[i] = own(points[i])
+            out[i] = compiled(points[i])
 
     out = np.empty(len(points))
     call_all(points, out)
@@ -353,7 +353,7 @@ def own_logistic() -> None:
     """Sample a logistic posterior in a ball as a `Density` and as a `Problem`."""
     target = logistic(1000, 10, Ball(3.0))
     signed = target.problem.data.response[:, None] * target.problem.data.dense
-    own = dps.Density(
+    density = dps.Density(
         energy=own_loss,
         value_and_gradient=own_loss_and_slope,
         data=(signed, 1e-3),
@@ -361,12 +361,12 @@ def own_logistic() -> None:
         domain=Ball(3.0),
         k=500.0,
     )
-    draw(own, 20)
+    draw(density, 20)
     draw(target, 20)
     z, rates = [], []
     for seed in range(8):
         means, errors, speeds = [], [], []
-        for option in (own, target):
+        for option in (density, target):
             tree, cpu = draw(option, 1000, seed=seed)
             draws = tree.posterior["theta"].values
             ess = effective(draws)
@@ -383,8 +383,10 @@ def own_logistic() -> None:
 
     def with_transform() -> dict[str, Any]:
         problem = target.problem.data
-        made = peers.ball_posterior(problem.dense, problem.response, 500.0, 1e-3, 3.0)
-        return next_to_nuts(own, *made, free=10)
+        transformed = peers.ball_posterior(
+            problem.dense, problem.response, 500.0, 1e-3, 3.0
+        )
+        return next_to_nuts(density, *transformed, free=10)
 
     show_peer("blackjax NUTS with a transform", with_transform)
 
@@ -438,8 +440,8 @@ def ordered_effects() -> None:
     show("12 coefficients", cpu=cpu)
 
     def with_transform() -> dict[str, Any]:
-        made = peers.ordered_posterior(treated, cured)
-        return next_to_nuts(target, *made, free=12)
+        transformed = peers.ordered_posterior(treated, cured)
+        return next_to_nuts(target, *transformed, free=12)
 
     show_peer("blackjax NUTS with a transform", with_transform)
 
@@ -475,8 +477,8 @@ def simplex_regression() -> None:
     show("10 coefficients", cpu=cpu)
 
     def with_transform() -> dict[str, Any]:
-        made = peers.simplex_posterior(spectra, measured, 0.2)
-        return next_to_nuts(target, *made, free=9)
+        transformed = peers.simplex_posterior(spectra, measured, 0.2)
+        return next_to_nuts(target, *transformed, free=9)
 
     show_peer("blackjax NUTS with a transform", with_transform)
 

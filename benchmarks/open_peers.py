@@ -169,7 +169,7 @@ def simplex_posterior(
 ) -> tuple[Callable[[Any], Any], Callable[[Array], Array]]:
     """Return a Gaussian log density of weights on the simplex in z, and the map.
 
-    It is stick breaking. Of the rest, weight j takes the share s(z_j - log(K - 1 - j)),
+    It is stick breaking. Weight j takes the share s(z_j - log(K - 1 - j)) of the rest,
     as in Stan.
     """
     import jax

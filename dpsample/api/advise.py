@@ -387,8 +387,8 @@ def _tilt_ridge(scales: DescentScales, budget: Budget, noise_ridge: float) -> fl
     It is m_0/2, or what leaves four fifths of epsilon for the tilt.
     """
     fifth = math.expm1(min(0.2 * budget.epsilon, 700.0))
-    least = scales.smoothness / (2.0 * scales.num_records * fifth)
-    return max(0.5 * noise_ridge, least)
+    min_ridge = scales.smoothness / (2.0 * scales.num_records * fifth)
+    return max(0.5 * noise_ridge, min_ridge)
 
 
 def _methods(
