@@ -159,8 +159,23 @@ study = Study(
         Metric("classical", label="width without privacy (NOT PRIVATE)"),
         Metric("flagged", kind="rate", label="runs with a warning"),
     ),
-    figures=tuple(
-        Figure(x="epsilon", y=y, lines="d", panels=("n", "loss"), where={"law": law})
-        for y, law in (("coverage", "model"), ("width", "model"))
+    figures=(
+        Figure(
+            x="epsilon",
+            y="coverage",
+            lines="d",
+            panels=("n", "loss"),
+            where={"law": "model"},
+            level=0.95,
+            y_limits=(0.9, 1.0),
+            y_label="share of intervals that cover",
+        ),
+        Figure(
+            x="epsilon",
+            y="width",
+            lines="d",
+            panels=("n", "loss"),
+            where={"law": "model"},
+        ),
     ),
 )
