@@ -1,32 +1,28 @@
-"""Command ``dpsample demo``: a private release of synthetic records, with a picture."""
+"""Command ``dpsample demo``: a private fit of synthetic records, and its page.
 
-from __future__ import annotations
+It needs what the package itself installs, and no picture.
+"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 import dpsample as dps
-from dpsample.answers.answer import Release
 from dpsample.cli import screen
 from dpsample.core import files
-from dpsample.tables import Dataset
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from dpsample.privacy.accounting.attack_risk import percent
 
 # Number of synthetic records.
 NUM_RECORDS = 10_000
 
 
 def run(output: Path | None, *, overwrite: bool = False) -> None:
-    """Release, print the certificate and the risks, and save the picture.
+    """Fit, print losses, certificate and its meaning, and save the page to publish.
 
-    The picture of an earlier demo is replaced, but no other file.
+    The page of an earlier demo is replaced, but no other file.
     """
-    picture = output or Path("dpsample-demo.png")
-    screen.check_outputs(output=picture, overwrite=overwrite or output is None)
+    page = output or Path("dpsample-demo.html")
+    screen.check_outputs(output=page, overwrite=overwrite or output is None)
     console = screen.console()
     dim, radius = 10, 3.0
     console.print(
@@ -42,45 +38,23 @@ def run(output: Path | None, *, overwrite: bool = False) -> None:
         domain=dps.domains.Ball(radius),
         row_bound=1.0,
     )
-    answer = dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-6))
-    screen.print_whole(answer.certificate.__rich__())
-    diagnostics = answer.nonprivate_diagnostics or {}
+    answer = dps.fit(problem, dps.Budget(epsilon=1.0, delta=1e-6))
     rows = [
-        ("private", f"{diagnostics['risk']:.4f}"),
-        ("not private", f"{diagnostics['non_private_risk']:.4f}"),
+        ("private", f"{problem.risk(answer.theta):.4f}"),
+        ("true, not private", f"{problem.risk(data.theta):.4f}"),
         ("theta = 0", f"{problem.risk(np.zeros(dim)):.4f}"),
     ]
     title = f"{screen.NOT_PRIVATE} (here they are synthetic)"
     screen.print_table(title, ("parameters", "mean loss"), rows)
-    try:
-        draw(answer, data, picture)
-    except ImportError:
-        command = "pip install 'dpsample[plots]'"
-        console.print(f"No picture: matplotlib is missing. To get it: {command}")
-    else:
-        console.print(f"Picture saved: {picture}")
-
-
-def draw(answer: Release, data: Dataset, picture: Path) -> None:
-    """Save a picture of the coefficients and of what attacks can reach."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10.0, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    _draw_coefficients(left, answer, data)
-    answer.certificate.attack_risk.plot(right)
-    right.set_title("What an attacker can reach", fontsize="medium")
-    with files.replacing(picture) as draft:
-        figure.savefig(draft, dpi=150)
-
-
-def _draw_coefficients(axes: Axes, answer: Release, data: Dataset) -> None:
-    """Draw the private coefficients next to the true and the best ones."""
-    best = (answer.nonprivate_diagnostics or {})["non_private_theta"]
-    answer.plot(axes)
-    rows = np.arange(answer.theta.size)
-    axes.plot(best, rows, "x", color="C1", label="best in the ball, not private")
-    axes.plot(np.asarray(data.theta), rows, "|", ms=10, color="0.4", label="true")
-    axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.06))
+    certificate = answer.certificate
+    screen.print_whole(certificate.__rich__())
+    coefficients = ", ".join(f"{value:.3f}" for value in answer.theta)
+    console.print(f"The private parameters, which may be published: {coefficients}")
+    wrong = percent(certificate.attack_risk.bayes_risk(), up=False)
+    console.print(
+        "What is proved: an attacker who sees them guesses which of two equally likely "
+        f"values one record has. The guess is wrong with probability {wrong} % or "
+        "more, whatever else the attacker knows. A blind guess has 50 %."
+    )
+    files.write(page, answer.to_html().encode())
+    console.print(f"Saved, for readers who are not experts: {page}")
