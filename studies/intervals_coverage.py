@@ -166,6 +166,7 @@ study = Study(
             lines="d",
             panels=("n", "loss"),
             where={"law": "model"},
+            # Coverages below 0.9 would be worth a study of their own. There are none.
             level=0.95,
             y_limits=(0.9, 1.0),
             y_label="share of intervals that cover",

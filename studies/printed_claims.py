@@ -25,6 +25,7 @@ def cell(params, seed):
     return judge(params["paper"], params["formula"], claim, has_noise=has_noise)
 
 
+# Largest epsilon at which a paper makes its claim, where it names one.
 LARGEST = {"Bassily et al. 2019": 1.0, "Su et al. 2023": 1.0, "Xie et al. 2022": 3.0}
 DELTA = 1e-8
 
@@ -120,6 +121,7 @@ study = Study(
         Metric("noise", label="noise needed / published noise", kind="exact"),
     ),
     figures=(
+        # At a claim of 1 every paper has cells, so its formulas stand side by side.
         Figure(
             x="formula",
             y="attained",

@@ -59,9 +59,6 @@ STROKES: dict[str, Stroke] = {
 # Width and height of a panel.
 PANEL_INCHES = 3.6
 MAX_COLUMNS = 4
-# Height of a row of a figure of dots, and what its title, axis and legend take.
-ROW_INCHES = 0.24
-FRAME_INCHES = 1.7
 # Inches of a letter, by which labels are spaced.
 LETTER_INCHES = 0.072
 
@@ -227,7 +224,8 @@ def _dots(picture: _Picture) -> Canvas:
     if figure.log_log:
         rows = [row for row in rows if row[1].mean > 0.0]
     with rc_context({"font.size": 9.0}):
-        height = ROW_INCHES * len(rows) + FRAME_INCHES
+        # Inches of the rows, and of title, axis and legend.
+        height = 0.24 * len(rows) + 1.7
         canvas = Canvas((2.0 * PANEL_INCHES, height), layout="constrained")
         axis = canvas.subplots()
         for position, ((_, group), estimate) in enumerate(rows):
