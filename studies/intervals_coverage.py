@@ -107,6 +107,7 @@ def cell(params, seed):
     widths = bars.upper - bars.lower
     return {
         "coverage": np.mean((bars.lower <= theta) & (theta <= bars.upper)),
+        # An infinite interval is as wide as the ball.
         "width": np.mean(np.minimum(widths, 2.0 * RADIUS)),
         "classical": 2.0 * ndtri(0.5 + 0.5 * LEVEL) * np.sqrt(diagonal).mean(),
         "flagged": float(bool(bars.diagnostics["flags"])),
