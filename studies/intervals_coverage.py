@@ -97,10 +97,12 @@ def cell(params, seed):
             dps.Budget(epsilon=params["epsilon"], delta=1e-6),
             base=params.get("base"),
             level=LEVEL,
+            # Without robustness the model of the records has to be right.
             robust=params["loss"] != "logistic" or params["law"] == "misspecified",
             bandwidth=BANDWIDTH if params["loss"] == "median" else None,
             seed=noise,
         )
+    # The sandwich covariance of a fit without privacy, at the true coefficients.
     curvature, variance, _ = classical(params, problem, theta)
     half = np.linalg.solve(curvature, variance)
     diagonal = np.diag(np.linalg.solve(curvature, half.T)) / params["n"]
