@@ -42,11 +42,6 @@ def test_the_first_section_of_the_readme_has_two_commands_of_one_line():
     assert "pytest" in first[1]
 
 
-def test_the_demo_needs_no_more_than_the_first_command_installs():
-    plots = PROJECT["optional-dependencies"]["plots"]
-    assert any(name.startswith("matplotlib") for name in plots)
-
-
 def missing_parts(shown, out):
     """Return parts of a shown output, separated by [...], that an output lacks."""
     out = " ".join(out.split())
