@@ -21,6 +21,7 @@ import threading
 import types as python_types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from enum import Enum, EnumMeta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -30,7 +31,7 @@ from numba import carray, types
 from numba.core.errors import TypingError
 from numba.core.imputils import impl_ret_borrowed
 from numba.core.typing.templates import Signature
-from numba.extending import intrinsic, is_jitted
+from numba.extending import intrinsic, is_jitted, overload
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -48,6 +49,8 @@ ENTRY_TYPES = {
     name: getattr(types, name)
     for name in ("float64", "float32", "int64", "int32", "uint64", "uint32", "uint8")
 } | {"bool": types.boolean}
+# Types of globals whose text says what they are.
+REPRESENTED = (bool, int, float, complex, str, bytes, slice, range, np.generic, Enum)
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -104,7 +107,8 @@ class RecordedErrors:
 
     def __init__(self) -> None:
         self.lock, self.depth, self.last = threading.Lock(), 0, ""
-        self.file, self.line = "", 0  # where the error was raised
+        # By file and line, as runs in other threads record here, too.
+        self.by_line = dict[tuple[str, int], str]()
         self.usual: Callable[[Any], object] = sys.unraisablehook
 
     def __enter__(self) -> None:
@@ -114,6 +118,7 @@ class RecordedErrors:
         with self.lock:
             if self.depth == 0:
                 self.last, self.usual = "", sys.unraisablehook
+                self.by_line.clear()
                 sys.unraisablehook = self._record
             self.depth += 1
 
@@ -136,19 +141,31 @@ class RecordedErrors:
 
         return call
 
+    def raised_by(self, function: Callable[..., object]) -> str:
+        """Return the last recorded error of a line of a function, or ""."""
+        code, text = function.__code__, ""
+        # Compiled functions raise from code objects of their own, with the same lines.
+        lines = {line for _, _, line in code.co_lines()}
+        for (file, line), error in list(self.by_line.items()):
+            if file == code.co_filename and line in lines:
+                text = error
+        return text
+
     def _record(self, unraisable: Any) -> None:
         """Keep an error of a C function of Numba, and pass others on."""
         if "CPUContext" not in str(unraisable.object):
             self.usual(unraisable)
             return
         error, trace, where = unraisable.exc_value, unraisable.exc_traceback, ""
+        file, line = "", 0
         while trace is not None:
-            self.file, self.line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
-            source = linecache.getline(self.file, self.line).strip()
+            file, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+            source = linecache.getline(file, line).strip()
             if source:
-                where = f" (line {trace.tb_lineno}: {source})"
+                where = f" (line {line}: {source})"
             trace = trace.tb_next
         self.last = f"{type(error).__name__}: {error}{where}"
+        self.by_line[file, line] = self.last
 
 
 recorded_errors = RecordedErrors()
@@ -159,6 +176,17 @@ def read_only_view(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+@overload(read_only_view)
+def _compile_read_only_view(array: Any) -> Any:
+    """Return `read_only_view` for Numba, which compares annotations, too."""
+    del array
+
+    def make_view(array: Any) -> Any:
+        return _as_read_only(array)
+
+    return make_view
 
 
 class UserData:
@@ -236,6 +264,9 @@ class UserData:
     def digest(self) -> str:
         """Return a text that is the same for the same data, in any process."""
         digest = hashlib.blake2b(digest_size=16)
+        # Functions read the fields by their names.
+        for name in getattr(self.value, "_fields", ()):
+            digest.update(f"{name} ".encode())
         for item in self.items:
             array = np.asarray(item)
             digest.update(f"{array.dtype} {array.shape}".encode())
@@ -275,7 +306,8 @@ class UserFunction:
 
     ``arguments`` are the names of further ones, such as ``out``. ``identity`` is a text
     that says what a function computes whose code says nothing, because it calls C code
-    at an address. It takes the place of the code in `digest`.
+    at an address. It takes the place of the code in `digest`. ``is_composed`` says that
+    it calls another function of the user, which has been tried.
     """
 
     name: str  # parameter that the user gave, for messages
@@ -283,6 +315,7 @@ class UserFunction:
     data: UserData
     arguments: tuple[str, ...] = ()
     identity: str = ""
+    is_composed: bool = False
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what is compiled."""
@@ -292,12 +325,17 @@ class UserFunction:
         """Restore the fields of a copy."""
         vars(self).update(state)
 
+    def __deepcopy__(self, memo: object) -> "UserFunction":
+        """Return the same function, as a new one could have other globals."""
+        return self
+
     @lazy_property
     def compiled(self) -> Callable[..., Any]:
         """The function for Numba, with globals as they are when it is first compiled.
 
         All C functions share it. Compiled again, it could have other globals.
         """
+        self.digest()  # of the same globals
         if is_jitted(self.function):
             return self.function
         compiled: Callable[..., Any] = kernel(self.function, cached=False)
@@ -340,10 +378,17 @@ class UserFunction:
         check.fail(self.name, condition, reason)
 
     def digest(self) -> str:
-        """Return a text that changes with the code and with globals that it reads."""
+        """Return a text that changes with the code and with globals that it reads.
+
+        It is that of the globals with which the function was first compiled.
+        """
+        return self._digest
+
+    @lazy_property
+    def _digest(self) -> str:
         digest = hashlib.blake2b(self.identity.encode(), digest_size=16)
-        for part in () if self.identity else _identity_parts(self.python):
-            digest.update(part)
+        for part in () if self.identity else _identity_parts(self.python, {}):
+            digest.update(f"{len(part)} ".encode() + part)
         return digest.hexdigest()
 
 
@@ -562,31 +607,41 @@ def _reason(error: Exception) -> str:
     return reason
 
 
-def _identity_parts(function: object, seen: set[int] | None = None) -> Iterator[bytes]:
-    """Yield the code of a function and the values it reads, also of its helpers."""
-    seen = set() if seen is None else seen
-    function = getattr(function, "py_func", function)
-    if isinstance(function, np.ndarray):
-        yield f"{function.dtype} {function.shape}".encode() + function.tobytes()
-    elif isinstance(function, tuple):
-        for item in function:
+def _identity_parts(value: object, seen: dict[int, int]) -> Iterator[bytes]:
+    """Yield the code of a function and the values it reads, also of its helpers.
+
+    ``seen`` are the numbers of the functions so far, by their ids.
+    """
+    # `numba.vectorize`, `numba.cfunc` and `numba.njit` keep the Python function.
+    value = getattr(value, "_dispatcher", value)
+    function = getattr(value, "py_func", getattr(value, "_pyfunc", value))
+    if isinstance(value, np.ndarray):
+        yield f"{value.dtype} {value.shape}".encode() + value.tobytes()
+    elif isinstance(value, tuple):
+        yield f"{len(value)} {getattr(value, '_fields', ())}".encode()
+        for item in value:
             yield from _identity_parts(item, seen)
     elif inspect.isfunction(function):
         if id(function) in seen:
+            # Calls of two helpers in another order are another function.
+            yield f"function {seen[id(function)]}".encode()
             return
-        seen.add(id(function))
+        seen[id(function)] = len(seen)
         yield from _code_parts(function.__code__)
         if str(function.__module__).split(".")[0] not in ("numba", "numpy", "scipy"):
-            for value in values_of_names(function):
-                yield from _identity_parts(value, seen)
-    elif inspect.ismodule(function) or inspect.isclass(function):
-        yield function.__name__.encode()
-    elif isinstance(function, bool | int | float | str | np.generic | None):
-        yield repr(function).encode()
+            for part in values_of_names(function):
+                yield from _identity_parts(part, seen)
+    elif inspect.ismodule(value) or inspect.isclass(value):
+        yield value.__name__.encode()
+        if isinstance(value, EnumMeta):
+            for member in value:
+                yield from _identity_parts(member, seen)
+    elif isinstance(value, REPRESENTED) or value is None:
+        yield f"{value!r} {getattr(value, 'value', '')}".encode()
     # The address of another object changes in every process, so only its type is part
     # of the identity.
     else:
-        yield type(function).__qualname__.encode()
+        yield type(value).__qualname__.encode()
 
 
 def _code_parts(code: python_types.CodeType) -> Iterator[bytes]:
