@@ -18,10 +18,8 @@ import linecache
 import re
 import sys
 import threading
-import types as python_types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from enum import Enum, EnumMeta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -35,6 +33,7 @@ from numba.extending import intrinsic, is_jitted, overload
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.function_digests import digest_of
 from dpsample.core.jit import (
     Pointer,
     compile_c_function,
@@ -49,8 +48,6 @@ ENTRY_TYPES = {
     name: getattr(types, name)
     for name in ("float64", "float32", "int64", "int32", "uint64", "uint32", "uint8")
 } | {"bool": types.boolean}
-# Types of globals whose text says what they are.
-REPRESENTED = (bool, int, float, complex, str, bytes, slice, range, np.generic, Enum)
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -386,10 +383,9 @@ class UserFunction:
 
     @lazy_property
     def _digest(self) -> str:
-        digest = hashlib.blake2b(self.identity.encode(), digest_size=16)
-        for part in () if self.identity else _identity_parts(self.python, {}):
-            digest.update(f"{len(part)} ".encode() + part)
-        return digest.hexdigest()
+        if self.identity:
+            return self.identity
+        return digest_of(self.python)
 
 
 def compile_user_function(
@@ -605,51 +601,3 @@ def _reason(error: Exception) -> str:
         if source:
             return f"{reason} (line {number}: {source})"
     return reason
-
-
-def _identity_parts(value: object, seen: dict[int, int]) -> Iterator[bytes]:
-    """Yield the code of a function and the values it reads, also of its helpers.
-
-    ``seen`` are the numbers of the functions so far, by their ids.
-    """
-    # `numba.vectorize`, `numba.cfunc` and `numba.njit` keep the Python function.
-    value = getattr(value, "_dispatcher", value)
-    function = getattr(value, "py_func", getattr(value, "_pyfunc", value))
-    if isinstance(value, np.ndarray):
-        yield f"{value.dtype} {value.shape}".encode() + value.tobytes()
-    elif isinstance(value, tuple):
-        yield f"{len(value)} {getattr(value, '_fields', ())}".encode()
-        for item in value:
-            yield from _identity_parts(item, seen)
-    elif inspect.isfunction(function):
-        if id(function) in seen:
-            # Calls of two helpers in another order are another function.
-            yield f"function {seen[id(function)]}".encode()
-            return
-        seen[id(function)] = len(seen)
-        yield from _code_parts(function.__code__)
-        if str(function.__module__).split(".")[0] not in ("numba", "numpy", "scipy"):
-            for part in values_of_names(function):
-                yield from _identity_parts(part, seen)
-    elif inspect.ismodule(value) or inspect.isclass(value):
-        yield value.__name__.encode()
-        if isinstance(value, EnumMeta):
-            for member in value:
-                yield from _identity_parts(member, seen)
-    elif isinstance(value, REPRESENTED) or value is None:
-        yield f"{value!r} {getattr(value, 'value', '')}".encode()
-    # The address of another object changes in every process, so only its type is part
-    # of the identity.
-    else:
-        yield type(value).__qualname__.encode()
-
-
-def _code_parts(code: python_types.CodeType) -> Iterator[bytes]:
-    """Yield bytes that change if bytecode, names or constants change."""
-    yield code.co_code
-    yield repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
-    for constant in code.co_consts:
-        if isinstance(constant, python_types.CodeType):
-            yield from _code_parts(constant)
-        else:
-            yield repr(constant).encode()
