@@ -139,14 +139,11 @@ class RecordedErrors:
         return call
 
     def raised_by(self, function: Callable[..., object]) -> str:
-        """Return the last recorded error of a line of a function, or ""."""
-        code, text = function.__code__, ""
+        """Return a recorded error of a line of a function, or ""."""
         # Compiled functions raise from code objects of their own, with the same lines.
-        lines = {line for _, _, line in code.co_lines()}
-        for (file, line), error in list(self.by_line.items()):
-            if file == code.co_filename and line in lines:
-                text = error
-        return text
+        code = function.__code__
+        keys = [(code.co_filename, line) for _, _, line in code.co_lines()]
+        return next((self.by_line[key] for key in keys if key in self.by_line), "")
 
     def _record(self, unraisable: Any) -> None:
         """Keep an error of a C function of Numba, and pass others on."""
@@ -383,9 +380,7 @@ class UserFunction:
 
     @lazy_property
     def _digest(self) -> str:
-        if self.identity:
-            return self.identity
-        return digest_of(self.python)
+        return self.identity or digest_of(self.python)
 
 
 def compile_user_function(
