@@ -54,7 +54,8 @@ def _parts(value: object, seen: dict[int, int]) -> Iterator[bytes]:
     elif inspect.ismodule(value) or inspect.isclass(value):
         yield value.__name__.encode()
         if isinstance(value, EnumMeta):
-            for member in value:
+            members: list[object] = list(value)
+            for member in members:
                 yield from _parts(member, seen)
     elif isinstance(value, represented) or value is None:
         yield f"{value!r} {getattr(value, 'value', '')}".encode()

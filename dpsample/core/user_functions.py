@@ -172,7 +172,7 @@ def read_only_view(array: Array) -> Array:
     return view
 
 
-@overload(read_only_view)
+@overload(read_only_view)  # type: ignore[untyped-decorator]
 def _compile_read_only_view(array: Any) -> Any:
     """Return `read_only_view` for Numba, which compares annotations, too."""
     del array
