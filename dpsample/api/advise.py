@@ -56,9 +56,6 @@ from dpsample.samplers.whole_body.global_draws import explain_unsupported_facts
 if TYPE_CHECKING:
     import pandas as pd
 
-# Up to this ratio x a mean label comes before the gradients. Above it the gradients
-# find the intercept themselves, and short steps lose more than they gain.
-MAX_LABEL_CLARITY = 100.0
 # The capped loss cuts the derivative of the logistic loss off at this absolute value.
 CAP = 0.5
 
@@ -358,7 +355,9 @@ def _rule(facts: PublicFacts, budget: Budget, clarity: float) -> tuple[str, Loss
     # statistical efficiency of a likelihood.
     if clarity < 1000.0:
         loss, why = CalibratedLogistic(), "half the slope halves the noise, and " + why
-    if label_share(facts, budget) > 0.0 and clarity < MAX_LABEL_CLARITY:
+    # Above this ratio the gradients find the intercept themselves, and short steps lose
+    # more than they gain.
+    if label_share(facts, budget) > 0.0 and clarity < 100.0:
         first = "a noisy mean label comes first, in case one label is rare, "
         return "labels_first", loss, where + first + why
     return "scaled", loss, where + why

@@ -118,14 +118,6 @@ STEPS = {
 }
 # Kinds of objective perturbation with delta = 0.
 PURE_TILTS = ("objective/pure", "objective/pure/rounded")
-# Losses of labels, which are -1 and 1.
-LABEL_LOSSES = (
-    "logistic",
-    "calibrated_logistic",
-    "capped_logistic",
-    "smoothed_hinge",
-    "hinge",
-)
 # Maximum number of objects and lists inside one another in a mechanism.
 MAX_DEPTH = 12
 # Certificates of former formats hold a mechanism as a call, as Python's repr writes it,
@@ -1606,7 +1598,9 @@ def _label_noise(c: Json, parameters: Json, inputs: Json) -> float | None:
         return None
     _require(c["kind"] == "steps/full", "a mean label comes before full steps only")
     loss = c["facts"]["loss"]["name"]
-    _require(loss in LABEL_LOSSES, "a mean label is of labels -1 and 1")
+    # Labels of these losses are -1 and 1, so that n of them change by 2.
+    with_labels = "logistic calibrated_logistic capped_logistic smoothed_hinge hinge"
+    _require(loss in with_labels.split(), "a mean label is of labels -1 and 1")
     stddev = _float(inputs["label_stddev"], "label_stddev")
     _require(stddev > 0.0, "label_stddev is not positive")
     return stddev

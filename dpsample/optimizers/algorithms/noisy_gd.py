@@ -22,12 +22,7 @@ from dpsample.optimizers.loop.decaying import (
 )
 from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.loop.last_iterate import check_smooth, last_iterate_recipe
-from dpsample.optimizers.loop.mean_label import (
-    MOVED_FACTOR,
-    MeanLabel,
-    check_has_intercept,
-    noise_of_label,
-)
+from dpsample.optimizers.loop.mean_label import with_mean_label
 from dpsample.optimizers.loop.noisy_descent import (
     BatchedDescent,
     DescentPlan,
@@ -44,15 +39,12 @@ from dpsample.optimizers.loop.noisy_descent import (
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
     Loop,
-    Phase,
     Recipe,
     refuse_paper,
 )
-from dpsample.optimizers.loop.perturbations import GaussianNoise
 from dpsample.optimizers.loop.scaled import STAGE
 from dpsample.optimizers.loop.steps import GradientStep, ScaledStep, Step
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
 Output = Literal["average", "tail", "scaled", "decaying", "last"]
@@ -385,7 +377,9 @@ class NoisyGD(ProjectedDescent):
             recipe = self._scaled_recipe(facts, recipe, loop)
             if self.label_share is None:
                 return recipe
-            return self._with_mean_label(facts, budget, recipe, self.label_share)
+            if self.clip is not None:
+                check.fail("clip", "None with label_share", self.clip)
+            return with_mean_label(facts, budget, recipe, self.label_share)
         # The first loop ends with its last iterate, from which the second one starts.
         count = math.ceil((self.tail_share or 0.5) * loop.num_steps)
         phases = [replace(loop, num_steps=count)]
@@ -434,30 +428,6 @@ class NoisyGD(ProjectedDescent):
         ]
         inputs = {"averaged_steps": total - half, **recipe.inputs}
         inputs.pop("risk_bound", None)  # it is for the mean of all iterates
-        return replace(recipe, phases=tuple(phases), inputs=inputs)
-
-    def _with_mean_label(
-        self, facts: PublicFacts, budget: Budget | None, recipe: Recipe, share: float
-    ) -> Recipe:
-        """Put the mean label first, whose share of the budget steps then lack."""
-        check_has_intercept(facts, share)
-        if self.clip is not None:
-            check.fail("clip", "None with label_share", self.clip)
-        inputs, label_stddev, stddev = dict(recipe.inputs), 0.0, 0.0
-        if budget is not None:
-            label_stddev = noise_of_label(facts, budget, share)
-            # The squares of the gdp of the label and of all steps add up to the
-            # budget's, so the steps have the root of 1 - share of it.
-            stddev = float(inputs["noise_stddev"]) / math.sqrt(1.0 - share)
-            stddev = round_up(stddev)
-            inputs["noise_stddev"], inputs["label_stddev"] = stddev, label_stddev
-        phases: list[Phase] = [MeanLabel(stddev=label_stddev)]
-        for phase in recipe.phases:
-            assert isinstance(phase, Loop)
-            assert isinstance(phase.step, ScaledStep)
-            step = replace(phase.step, stddev=stddev, moved_factor=MOVED_FACTOR)
-            noise = phase.noise if budget is None else GaussianNoise(stddev)
-            phases.append(replace(phase, step=step, noise=noise))
         return replace(recipe, phases=tuple(phases), inputs=inputs)
 
     def _decaying(self, facts: PublicFacts, budget: Budget | None) -> Recipe:

@@ -21,7 +21,7 @@ the factor 1 + 1e-11 of the noise covers.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -30,20 +30,20 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.losses import BUILT_IN
 from dpsample.noise.noise import add_gaussian, grid_step
-from dpsample.optimizers.loop.optimizer import LEAST_NOISE, Query
-from dpsample.optimizers.loop.perturbations import gdp_of
+from dpsample.optimizers.loop.optimizer import (
+    LEAST_NOISE,
+    Loop,
+    Phase,
+    Query,
+    Recipe,
+)
+from dpsample.optimizers.loop.perturbations import GaussianNoise, gdp_of
+from dpsample.optimizers.loop.steps import ScaledStep
 from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data
-
-# A label is rare if the noisy mean label is farther than this from 0. Nearly all of the
-# way of a descent then leads to the intercept.
-RARE_MEAN = 0.7
-# Factor of the first steps of a descent that starts at the intercept of a rare label.
-# Slopes are short compared with that intercept, and long steps only add noise.
-MOVED_FACTOR = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,9 +54,13 @@ class MeanLabel(Query):
     ----------
     stddev : float
         s. 0 means no noise.
+    rare_mean : float
+        A label is rare if the noisy mean label is farther than this from 0. Nearly all
+        of the way of a descent then leads to the intercept.
     """
 
     stddev: float
+    rare_mean: float = 0.7
     reads_in_order: ClassVar[bool] = True
 
     @property
@@ -80,7 +84,7 @@ class MeanLabel(Query):
 
     def intercept(self, mean: float) -> float:
         """Return the intercept b for a noisy mean label, 0 if no label is rare."""
-        if not abs(mean) > RARE_MEAN:
+        if not abs(mean) > self.rare_mean:
             return 0.0
         variance = self.stddev**2
         shrunken = mean * max(1.0 - variance / mean**2, 0.0)
@@ -93,6 +97,33 @@ class MeanLabel(Query):
 def _sum_of_labels(data: Data) -> float:
     """Return the sum of the labels of some records."""
     return float(data.response.sum())
+
+
+def with_mean_label(
+    facts: PublicFacts, budget: Budget | None, recipe: Recipe, share: float
+) -> Recipe:
+    """Put the mean label before the loops of a scaled descent.
+
+    Its share of the square of the gdp is what the loops then lack.
+    """
+    check_has_intercept(facts, share)
+    inputs, label_stddev, stddev = dict(recipe.inputs), 0.0, 0.0
+    if budget is not None:
+        label_stddev = noise_of_label(facts, budget, share)
+        # The squares of the gdp of the label and of all steps add up to the budget's,
+        # so the steps have the root of 1 - share of it.
+        stddev = round_up(float(inputs["noise_stddev"]) / math.sqrt(1.0 - share))
+        inputs["noise_stddev"], inputs["label_stddev"] = stddev, label_stddev
+    phases: list[Phase] = [MeanLabel(stddev=label_stddev)]
+    for phase in recipe.phases:
+        assert isinstance(phase, Loop)
+        assert isinstance(phase.step, ScaledStep)
+        # Slopes are short compared with the intercept of a rare label, from which the
+        # descent then starts, and long steps only add noise.
+        step = replace(phase.step, stddev=stddev, moved_factor=0.25)
+        noise = phase.noise if budget is None else GaussianNoise(stddev)
+        phases.append(replace(phase, step=step, noise=noise))
+    return replace(recipe, phases=tuple(phases), inputs=inputs)
 
 
 def noise_of_label(facts: PublicFacts, budget: Budget, share: float) -> float:
