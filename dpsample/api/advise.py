@@ -316,7 +316,7 @@ def _pure_rule(
     loss = facts.loss
     if math.isinf(clarity):
         if not explain_unsupported_cells(facts, SquaredNorm(2.0)):
-            reason = "The loss is not differentiable everywhere: few coefficients "
+            reason = "The loss is not differentiable everywhere, but few coefficients "
             return "release", loss, reason + "have exact draws without delta."
         check_not_pure(budget, "a loss that is not differentiable everywhere")
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "

@@ -60,8 +60,6 @@ GLOBAL_LOSSES = frozenset(
     "linear logistic capped_logistic calibrated_logistic smoothed_hinge huber squared "
     "power_four".split()
 )
-# Losses that are linear but for a jump of their slope, with decimals.
-TANGENT_LOSSES = GLOBAL_LOSSES | {"hinge", "absolute", "quantile"}
 DRAW_FIELDS = set(
     "format registry releasable facts budget p risk calibration sampler_share "
     "strong_convexity confidence regularizer lipschitz diff_lipschitz range_bound k mu "
@@ -934,7 +932,8 @@ def _check_sampler(c: Json) -> tuple[Json, Json]:
     if name == "draw/global":
         _check_exact(c["facts"], c["p"], GLOBAL_LOSSES)
     if name == "draw/tangentcells":
-        _check_exact(c["facts"], c["p"], TANGENT_LOSSES)
+        kinked = {"hinge", "absolute", "quantile"}
+        _check_exact(c["facts"], c["p"], GLOBAL_LOSSES | kinked)
         _require(c["facts"]["dim"] <= 3, "cells of more than 3 dimensions")
     if c["budget"]["delta"] == 0.0 and spec is not None:
         is_pure = kind.get("exact", False) and kind.get("counted", False)

@@ -16,7 +16,7 @@ from tests.support.tiers import usual
 GRIDS = {
     "ball, d = 1": (CASES["ball, d = 1"], 0.25),
     "ball": (CASES["ball"], 0.5),
-    "box, mode in a corner": (CASES["box, mode in a corner"], 0.125),
+    "box": (CASES["box"], 0.5),
     "hinge, d = 1": (CELL_CASES["hinge, d = 1"], 0.25),
     "absolute, box": (CELL_CASES["absolute, box"], 0.25),
 }

@@ -16,9 +16,9 @@ at least - `Cell.lowest` - log n_c - sum log r_j of all cells. An h that is too 
 costs proposals only.
 
 **Numbers.** An exponential number modulo a > 0 is an exponential number that is cut off
-at a: its density at s is the sum over m of e^{-s - m a}. So s_j is an exponential
-number e with digits on demand, less floor(e / a) a, where a = |g_j| w_j is a fraction,
-and as many digits are drawn as the floor needs. Then z_j = e_j +- s_j / |g_j|. Uniform
+at a, because its density at s is the sum over m of e^{-s - m a}. So s_j is an
+exponential number e with digits on demand, less floor(e / a) a, where a = |g_j| w_j is
+a fraction, and as many digits are drawn as the floor needs. Then z_j = e_j +- s_j / |g_j|. Uniform
 coordinates are w_j times a uniform number.
 
 **Decisions** are as in `decisions`: by doubles with a bound of their error, otherwise
@@ -68,18 +68,14 @@ from dpsample.samplers.whole_body.global_draws import (
     explain_unsupported_regularizer,
 )
 from dpsample.samplers.whole_body.tangents import (
-    MAX_DIM,
     Cell,
     Frame,
+    Splitting,
     find_cells,
     log_rates,
     new_frame,
 )
 from dpsample.targets.gibbs import Gibbs
-
-# Coordinates of a proposal have at least 64 bits after the point, in units of the
-# mean of an exponential, or of a cell's width.
-FIRST_ERROR = Fraction(1, 2**64)
 
 
 def explain_unsupported_cells(facts: PublicFacts, regularizer: Regularizer) -> str:
@@ -87,8 +83,8 @@ def explain_unsupported_cells(facts: PublicFacts, regularizer: Regularizer) -> s
 
     The answer follows from public facts.
     """
-    if facts.dim > MAX_DIM:
-        return f"Cells need at most {MAX_DIM} coefficients."
+    if facts.dim > Splitting.max_dim:
+        return f"Cells need at most {Splitting.max_dim} coefficients."
     if not facts.loss.has_decimals:
         return f"The {facts.loss.name} loss has no decimals for ties."
     if not math.isfinite(facts.lipschitz_or_inf(2.0)):

@@ -31,10 +31,10 @@ subtracted. At a margin where the slope jumps, both one-sided slopes are subgrad
 
 **Theorem 2** (proposals). For doubles g_j let s_j(z) = |g_j| |z_j - e_j| be measured
 from the end e_j of the cell at which g_j z_j is least. An axis with |g_j| w_j below
-`MIN_TURN`, w_j the width, has g_j = 0. The tangent less the sum of s_j is a sum of
-linear functions of single z_j, so its minimum over the cell is at ends. These are found
-by fractions, and the sum, `Cell.lowest`, is at most V(x) - V(x0) - sum s_j on cell and
-K. Any g_j is valid. Those of the tangent, F^T gamma, lose nothing.
+`Splitting.min_turn`, w_j the width, has g_j = 0. The tangent less the sum of s_j is a
+sum of linear functions of single z_j, so its minimum over the cell is at ends. These
+are found by fractions, and the sum, `Cell.lowest`, is at most V(x) - V(x0) - sum s_j on
+cell and K. Any g_j is valid. Those of the tangent, F^T gamma, lose nothing.
 
 So z_j at distances s_j / |g_j| from e_j, with s_j exponential and cut off at |g_j| w_j,
 and uniform z_j where g_j = 0, are proposals for Theorem 2 of `branches`: cells are its
@@ -67,32 +67,36 @@ from dpsample.samplers.exact.grid_cells import moments, rotate_to_gradient
 from dpsample.samplers.whole_body.body import WIDENED, ExactBody
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Largest dimension. The number of cells grows exponentially with it.
-MAX_DIM = 3
-# Largest number of cells, and the expected share of rejections at which splitting ends,
-# by dimension. The share is computed after every CHECK_INTERVAL splits.
-MAX_CELLS = {1: 200, 2: 500, 3: 1000}
-TOLERANCE = {1: 0.02, 2: 0.08, 3: 0.2}
-CHECK_INTERVAL = 8
-# A proposal outside of K costs this share of one that is compared with the records.
-OUTSIDE_COST = 0.25
-# A cell with at least this share of its proposals outside of K is trimmed where
-# that lowers its mass by this factor, found by so many bisections.
-TRIMMED_SHARE = 0.25
-MIN_TRIM = math.log(1.5)
-NUM_BISECTIONS = 8
-# Steps of the search for the point of a cell that is nearest to a ball's center.
-NUM_SWEEPS = 6
-# The first box is wider than K by this share.
-MARGIN = 2.0**-6
-# An exponential variate that is cut off below this number counts as uniform.
-MIN_TURN = 2.0**-10
-# Limits of the estimated curvature in units of the fit, so that one bad estimate does
-# not decide the order of splits.
-MIN_CURVATURE = 0.3
-MAX_CURVATURE = 1e4
-# Weights of cells are integers that sum to about this number.
-WEIGHT_UNITS = 2**60
+
+class Splitting:
+    """Numbers that decide which cells are made. None affects the distribution."""
+
+    # Largest dimension. The number of cells grows exponentially with it.
+    max_dim: int = 3
+    # Largest number of cells, and the expected share of rejections at which splitting
+    # ends, from dimension 1 on. The share is computed after so many splits.
+    max_cells: tuple[int, ...] = (200, 500, 1000)
+    tolerance: tuple[float, ...] = (0.02, 0.08, 0.2)
+    check_interval: int = 8
+    # A proposal outside of K costs this share of one that is compared with the records.
+    outside_cost: float = 0.25
+    # A cell with at least this share of its proposals outside of K is trimmed where
+    # that lowers the logarithm of its mass so much, found by so many bisections.
+    trimmed_share: float = 0.25
+    min_trim: float = 0.4
+    num_bisections: int = 8
+    # Steps of the search for the point of a cell that is nearest to a ball's center.
+    num_sweeps: int = 6
+    # The first box is wider than K by this share.
+    margin: float = 2.0**-6
+    # An exponential variate that is cut off below this number counts as uniform.
+    min_turn: float = 2.0**-10
+    # Limits of the estimated curvature in units of the fit, so that one bad estimate
+    # does not decide the order of splits.
+    min_curvature: float = 0.3
+    max_curvature: float = 1e4
+    # Weights of cells are integers that sum to about this number.
+    weight_units: int = 2**60
 
 
 class PointSums(NamedTuple):
@@ -238,7 +242,9 @@ class Frame:
         touch = np.clip(touch, lower, upper)
         tangent = self.tangent(self.point + self.root @ touch)
         rates = self.root.T @ tangent.slope
-        rates = np.where(np.abs(rates) * (upper - lower) >= MIN_TURN, rates, 0.0)
+        rates = np.where(
+            np.abs(rates) * (upper - lower) >= Splitting.min_turn, rates, 0.0
+        )
         cell = Cell(lower, upper, rates, touch, Fraction(0), 0.0, 0.0, 0.0)
         cell = cell._replace(lowest=self.lowest(cell, tangent))
         log_mass = -float(cell.lowest) - sum(log_rates(cell))
@@ -249,13 +255,18 @@ class Frame:
             rise += float(np.abs(rates) @ np.abs(touch - cell.corner))
             rise -= float(np.abs(like.rates) @ np.abs(touch - like.corner))
             square = float(np.sum((touch - like.touch) ** 2)) + 1e-300
-            curvature = min(max(2.0 * rise / square, MIN_CURVATURE), MAX_CURVATURE)
+            curvature = min(
+                max(2.0 * rise / square, Splitting.min_curvature),
+                Splitting.max_curvature,
+            )
         pairs = np.array(
             [moments(*numbers) for numbers in zip(rates, lower, upper, strict=True)]
         )
         spread = float(np.sum(pairs[:, 1] + (pairs[:, 0] - touch) ** 2))
         outside = self._share_outside(cell, pairs, dim)
-        accepted = math.exp(-0.5 * curvature * spread) * (1.0 - OUTSIDE_COST * outside)
+        accepted = math.exp(-0.5 * curvature * spread) * (
+            1.0 - Splitting.outside_cost * outside
+        )
         log_score = log_mass + math.log(max(1.0 - accepted, 1e-300))
         return cell._replace(log_mass=log_mass, log_score=log_score, outside=outside)
 
@@ -324,7 +335,7 @@ class Frame:
         z = 0.5 * (cell.lower + cell.upper)
         rest = self.point - self.body.center + self.root @ z
         squares = np.einsum("ij,ij->j", self.root, self.root)
-        for _ in range(NUM_SWEEPS):
+        for _ in range(Splitting.num_sweeps):
             for j in range(len(z)):
                 step = z[j] - self.root[:, j] @ rest / squares[j]
                 step = min(max(step, cell.lower[j]), cell.upper[j]) - z[j]
@@ -337,13 +348,13 @@ class Frame:
 
         The part is at the end at which proposals are most likely.
         """
-        best, best_gain = None, MIN_TRIM
+        best, best_gain = None, Splitting.min_trim
         for j, rate in enumerate(cell.rates.tolist()):
             width = float(cell.upper[j] - cell.lower[j])
             if abs(rate) * width <= best_gain:
                 continue
             low, high = 0.0, 1.0
-            for _ in range(NUM_BISECTIONS):
+            for _ in range(Splitting.num_bisections):
                 share = 0.5 * (low + high)
                 _, part = self._cut_off(cell, j, share)
                 low, high = (share, high) if self.is_apart(part) else (low, share)
@@ -484,7 +495,7 @@ def first_box(frame: Frame) -> tuple[Array, Array]:
                 below, above = below + min(ends), above + max(ends)
         # Much more than the rounding of both ends, and of what the support function has
         # rounded up.
-        width = (above - below) * Fraction(MARGIN)
+        width = (above - below) * Fraction(Splitting.margin)
         lower[j] = float(below - width)
         upper[j] = float(above + width)
     if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
@@ -507,17 +518,21 @@ def find_cells(frame: Frame) -> list[Cell]:
     ]
     cells = [cell for cell in cells if not frame.is_apart(cell)]
     num_splits = 0
-    while len(cells) < MAX_CELLS[dim]:
+    while len(cells) < Splitting.max_cells[dim - 1]:
         scores = np.array([cell.log_score for cell in cells])
-        if num_splits % CHECK_INTERVAL == 0:
+        if num_splits % Splitting.check_interval == 0:
             masses = np.array([cell.log_mass for cell in cells])
             top = masses.max()
             with np.errstate(under="ignore"):
                 loss = np.exp(scores - top).sum() / np.exp(masses - top).sum()
-            if loss <= TOLERANCE[dim]:
+            if loss <= Splitting.tolerance[dim - 1]:
                 break
         i = int(np.argmax(scores))
-        trimmed = frame.trim(cells[i]) if cells[i].outside >= TRIMMED_SHARE else None
+        trimmed = (
+            frame.trim(cells[i])
+            if cells[i].outside >= Splitting.trimmed_share
+            else None
+        )
         if trimmed is not None:
             cells[i] = trimmed
             pauses.notify_listeners()
@@ -570,6 +585,6 @@ def weigh(cells: list[Cell]) -> list[Cell]:
         shares = np.exp(masses - masses.max())
     shares = shares / shares.sum()
     return [
-        cell._replace(weight=int(WEIGHT_UNITS * share) + 1)
+        cell._replace(weight=int(Splitting.weight_units * share) + 1)
         for cell, share in zip(cells, shares.tolist(), strict=True)
     ]
