@@ -16,6 +16,7 @@ from dpsample.core.streams import streams
 from dpsample.numerics.r_hat_and_ess import nested_r_hats, normal_scores
 from dpsample.running import chains, draws
 from dpsample.samplers.chain import NUM_STATS
+from tests.support.tiers import usual
 from tests.support.walks import assert_same
 
 NUM_RECORDS = 200
@@ -123,6 +124,7 @@ def test_divergences_are_rises_above_the_limit():
     assert numbers[prepared.plan.max_rise] == 0 and numbers[-0.2] > 20
 
 
+@usual("walk")
 @pytest.mark.parametrize("name", ["billiard", "walk"])
 def test_arviz_reads_the_draws(name, request, monkeypatch):
     arviz_plots = pytest.importorskip("arviz_plots")
@@ -226,6 +228,7 @@ def test_a_checkpoint_without_own_statistics_goes_on(tmp_path):
     assert_same(resumed, whole)
 
 
+@pytest.mark.slow
 def test_many_short_chains_are_judged_by_nested_r_hat():
     """D7: split R-hat of 512 chains of 5 draws is above 1.1 for draws that are fine."""
     with warnings.catch_warnings():

@@ -16,7 +16,7 @@ from dpsample.samplers.proximal.proximal import Pilot, ProximalSetting, Trial
 from dpsample.samplers.proximal.requirements import no_proximal_proof
 from tests.support.localized_laws import LocalCase, accepted, line_levels
 from tests.support.statistics import assert_law
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 
 L, D = dps.losses, dps.domains
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -46,6 +46,7 @@ def certified(given, **options):
     return answer
 
 
+@one_in(4)
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0])
 @pytest.mark.parametrize("kind", ["spread", "one column", "zeros", "one side"])
 def test_all_records_on_a_simplex_are_released(p, kind):

@@ -15,7 +15,7 @@ from dpsample.running import chains, convergence
 from dpsample.running import draws as packing
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.proximal.proximal import PreparedProximal
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, usual
 
 CENTER = [0.2, -0.1, 0.3]
 
@@ -367,7 +367,7 @@ REGULARIZED = {
 }
 
 
-@one_in(2)
+@usual("l2 on a box", "l1.5 on a box")
 @pytest.mark.parametrize("case", REGULARIZED)
 def test_stored_energies_are_the_targets_and_draws_are_inside(case):
     domain, p = REGULARIZED[case]

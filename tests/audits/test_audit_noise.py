@@ -90,6 +90,7 @@ def test_schatten_noise_is_not_refuted_and_half_of_it_is():
     assert half.is_refuted, half
 
 
+@pytest.mark.slow
 def test_gaussian_noise_attains_its_curve():
     mechanism = gaussian_mechanism(BUDGET, sensitivity=1.0)
     report = dps.audit(mechanism, 0.0, 1.0, BUDGET, num_draws=1_000_000, **quiet())

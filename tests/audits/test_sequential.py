@@ -77,6 +77,7 @@ def test_a_delta_that_is_left_out_is_caught():
         assert_few_alarms(len(tests), sum(t.stopped_at is not None for t in tests))
 
 
+@pytest.mark.slow
 def test_wealth_stays_positive_and_its_bound_of_gdp_rises_to_the_truth():
     test = new_test((0.0, 0.5, 1.0, 2.0))
     rng = np.random.default_rng(3)

@@ -10,6 +10,7 @@ import numba
 import pytest
 
 from dpsample.core import cache as cache_module
+from tests.support.tiers import usual
 from tests.support.toy_kernels import make_toy, show
 
 posix = pytest.mark.skipif(os.name != "posix", reason="no owners and modes")
@@ -203,6 +204,7 @@ print(os.path.isdir(folder) and oct(os.stat(folder).st_mode & 0o777))
 """
 
 
+@usual("open to others")
 @compiled
 @posix
 @pytest.mark.parametrize(

@@ -252,6 +252,7 @@ def test_importing_loads_no_heavy_library():
     assert run_python(control)[0] == "['pandas']\n"
 
 
+@pytest.mark.slow
 def test_using_the_core_loads_neither_the_command_line_nor_the_tables():
     code = f"""
 import sys, dpsample

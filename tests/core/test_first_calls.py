@@ -22,7 +22,7 @@ CAPS = {
     "sample Proximal": 140,
     "noise": 30,
 }
-USUAL = ("release", "minimize NoisyGD")
+USUAL = ("minimize NoisyGD",)
 # Error messages with strings took two seconds of each first call.
 NEVER = "numba.cpython.unicode"
 # The domain of all calls is a ball.

@@ -639,6 +639,7 @@ def test_types_are_named_by_a_digest_of_their_fields():
     assert max(map(len, names)) < 40
 
 
+@pytest.mark.slow
 @compiled
 def test_types_are_the_same_in_every_process():
     """The disk cache finds code by them, but a hash is of one process."""

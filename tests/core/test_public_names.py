@@ -9,6 +9,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.core.public import public_modules
+from tests.support.tiers import usual
 
 MODULES = public_modules(dps)
 
@@ -49,6 +50,7 @@ def test_completion_offers_the_public_names(name):  # U8
     assert offered == [f"dps.{name}{each}" for each in sorted(module.__all__)]
 
 
+@pytest.mark.slow
 def test_dir_imports_nothing():
     code = (
         "import sys, dpsample; before = set(sys.modules); names = dir(dpsample);"
@@ -60,6 +62,7 @@ def test_dir_imports_nothing():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@usual("verbs.release")
 @pytest.mark.parametrize(
     ("former", "present"),
     [

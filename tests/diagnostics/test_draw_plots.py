@@ -58,7 +58,7 @@ def test_draws_are_drawn_in_every_domain(name):
     assert dim == 3 or ax.name == "rectilinear"
 
 
-@one_in(2)
+@one_in(3)
 @pytest.mark.parametrize("name", ["disk", "diamond", "box", "triangle", "simplex"])
 def test_outlines_are_on_the_boundary(name):
     domain, dim = DOMAINS[name]
@@ -68,7 +68,7 @@ def test_outlines_are_on_the_boundary(name):
         assert not domain.contains(center + 1.001 * (point - center))
 
 
-@one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ball", "cube", "column"])
 def test_nets_are_on_the_boundary(name):
     domain, _ = DOMAINS[name]
@@ -115,6 +115,7 @@ def test_plots_of_chains_have_one_panel_per_coefficient(name, tmp_path):
     assert [ax.get_title() for ax in panels] == ["theta[x2]"]
 
 
+@pytest.mark.slow
 def test_many_coefficients_are_cut_to_those_that_mix_worst():
     draws = inside(D.WholeSpace(), 20, num_draws=200)
     draws.posterior["theta"].values[:, :, 17] = np.linspace(0.0, 1.0, 200)

@@ -257,6 +257,7 @@ def uniform(body, dim):
     return dps.Gibbs(problem, k=1.0, mu=0.0)
 
 
+@pytest.mark.slow
 def test_ordered_shares_have_the_means_of_sorted_dirichlet_variables():
     body = ordered(DIM)
     tree = dps.sample(

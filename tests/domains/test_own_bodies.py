@@ -10,6 +10,7 @@ import pytest
 import dpsample as dps
 from dpsample.domains import Ball, Box, Ellipsoid, Intersection, Polytope, custom
 from dpsample.domains.exits import FACET, HAS_NORMAL, SCRATCH_PER_DIM, TIME
+from tests.support.tiers import one_in, usual
 
 MATRIX = np.array([[4.0, 1.0], [1.0, 1.0]])
 
@@ -61,6 +62,7 @@ def exit_of(domain, theta, velocity, pull, horizon):
     return out, normal
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", BODIES)
 class TestGeometry:
     def test_membership(self, name):
@@ -147,6 +149,7 @@ def sectors(inside, center):
     return mean, second - ((mean - center) ** 2)
 
 
+@usual("-two balls]", "ChordSlice(num_steps=None)-custom]")
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize(
     "sampler", [dps.samplers.BilliardHMC(), dps.samplers.ChordSlice()], ids=repr
@@ -185,6 +188,7 @@ def raises_outside(theta):
     return True
 
 
+@one_in(3, 1)
 @pytest.mark.parametrize("size", [1.0, 1e200, 1e-200])
 def test_normals_of_any_length(size):
     body = custom(
@@ -329,6 +333,7 @@ def test_the_nearest_point_of_an_ellipsoid():
         assert distance == pytest.approx(best, rel=1e-7)
 
 
+@pytest.mark.slow
 def test_bodies_in_many_dimensions():
     """The intersection of a cube and a ball in 20 dimensions, by both samplers."""
     domain = Intersection(Box(-1.0, 1.0), Ball(3.0))

@@ -263,6 +263,7 @@ def in_free_coordinates(equal, lower, upper):
     return np.vstack([basis, -basis]), np.append(upper, -lower)
 
 
+@pytest.mark.slow
 def test_networks_in_free_coordinates_have_a_point_inside():
     equal, lower, upper = network(40, dead=0)
     rows, limits = in_free_coordinates(equal, lower, upper)
@@ -311,6 +312,7 @@ def test_equalities_of_zeros_alone_are_left_out_on_request():
     assert Polytope.reduced(rows, limits, [equal[1]], [0.0]).A_eq is None
 
 
+@pytest.mark.slow
 def test_fluxes_into_dead_ends_are_found_and_solved():
     equal, lower, upper = network(30, dead=25)
     rows, limits = in_free_coordinates(equal, lower, upper)

@@ -29,6 +29,7 @@ def test_a_missing_library_is_named_with_its_extra(name, monkeypatch):
         NEEDS[name](*arguments)
 
 
+@pytest.mark.slow
 def test_no_library_is_loaded_before_it_is_needed():
     code = "import sys, dpsample as dps; dps.interop.from_jax\n"
     code += f"assert not set(sys.modules) & {set(NEEDS)}"
