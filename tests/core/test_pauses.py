@@ -34,7 +34,7 @@ def prepared_for(sampler, target):
     return sampler.prepare(target, np.random.default_rng(1))
 
 
-@one_in(2)
+@one_in(8, 3)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_pauses_change_no_bit_of_any_sampler(name, monkeypatch):  # S11
     sampler, num_targets = SAMPLERS[name](), 0

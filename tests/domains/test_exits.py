@@ -173,7 +173,7 @@ KINDS = ("inside", "wall", "corner", "tangent", "strong", "still", "straight")
 SCALES = ("tiny", "huge")
 
 
-@one_in(4)
+@one_in(12)
 @pytest.mark.parametrize("kind", KINDS + SCALES)
 @pytest.mark.parametrize("name", DOMAINS)
 def test_a_path_leaves_where_stepping_says(name, kind):
@@ -359,7 +359,7 @@ def turning_case(domain, kind, rng):
     return theta, velocity, center + 0.5 * pivot, np.tan(0.5 * 3.0 * rng.random())
 
 
-@one_in(5)
+@one_in(8)
 @pytest.mark.parametrize("kind", ["inside", "wall", "corner", "still"])
 @pytest.mark.parametrize("name", TURNING)
 def test_a_rotation_leaves_where_stepping_says(name, kind):

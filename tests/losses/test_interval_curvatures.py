@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dpsample import losses
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import usual
 
 mp.mp.dps = 60
 SHARES = [*np.geomspace(1e-6, 1.0, 40), *np.linspace(0.0, 1.0, 40)]
@@ -101,7 +101,7 @@ def least_quotients(value, slope, u, lower, upper, y):
     return (min(secants), min(chords)) if secants else (mp.inf, mp.inf)
 
 
-@one_in(2)
+@usual("calibrated", "hinge")
 @pytest.mark.parametrize("name", CASES)
 def test_constants_are_below_brute_force_and_near_it(name):
     loss, value, slope = CASES[name]

@@ -80,7 +80,7 @@ TRUE = {
 }  # fmt: skip
 
 
-@one_in(2)
+@one_in(6)
 @pytest.mark.parametrize("name", TRUE)
 def test_bounds_that_are_reached_exactly_pass(name):  # P3 P4
     loss, options = TRUE[name]()

@@ -114,7 +114,7 @@ def test_tails_follow_the_density(r):
             tail_of(mistake(table), 413)
 
 
-@usual("1.5")
+@pytest.mark.slow
 @pytest.mark.parametrize("r", [1.0, 1.5])
 def test_wedges_follow_the_density(r):
     table = cone_table(r)

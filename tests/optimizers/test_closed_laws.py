@@ -41,7 +41,7 @@ REGULARIZERS = [
 ]
 
 
-@usual("p=3.0", "p=1, small dim", "Schatten 2")
+@usual("p=3.0")
 @pytest.mark.parametrize(("regularizer", "dim"), REGULARIZERS)
 def test_energy_of_a_homogeneous_target_is_gamma(regularizer, dim):
     k, mu = 3.0, 0.5

@@ -111,7 +111,7 @@ OTHERS = {
 }
 
 
-@usual("pure", "concentrated", "gaussian")
+@usual("pure", "gaussian")
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("kind", OTHERS)
 def test_what_remains_can_be_spent_and_no_more(kind, relation):
