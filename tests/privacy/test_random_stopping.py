@@ -87,6 +87,7 @@ def printed_epsilon(gdp, stop, m):
     return brentq(excess, 0.2, 20.0, xtol=1e-4)
 
 
+@one_in(2)
 @pytest.mark.parametrize(("base", "m"), TABLE)
 def test_the_printed_table_and_how_much_less_the_sharp_shift_costs(base, m):
     gdp = gdp_from_budget(base, DELTA)
