@@ -97,6 +97,7 @@ def test_a_run_has_seeds_of_its_own_and_can_be_repeated():
     assert all(len(set(found)) == 3 for found in numbers)
 
 
+@pytest.mark.slow
 def test_a_command_runs_beside_busy_processes_that_end_with_it():
     code = "import psutil; me = psutil.Process(); print(len(me.parent().children()))"
     program = [sys.executable, str(ROOT / "benchmarks" / "busy.py"), "3", "--"]
