@@ -107,6 +107,7 @@ def test_degenerate_records(loss, domain):
             np.testing.assert_allclose(scale, 0.2 * np.eye(dim), rtol=1e-3)
 
 
+@one_in(3)
 @pytest.mark.parametrize("num_records", [1, 2, 30])
 @pytest.mark.parametrize("loss", [L.Logistic(), L.SmoothedHinge(), L.Hinge()], ids=repr)
 def test_wide_domains_without_a_regularizer(loss, num_records):
