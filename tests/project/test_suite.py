@@ -12,7 +12,7 @@ import pytest
 
 from dpsample.core.streams import streams
 from tests.support import statistics
-from tests.support.processes import ROOT, run_python
+from tests.support.processes import ROOT, STARTED, run_python
 from tests.support.statistics import SUITE_ALPHA, assert_law, rejected, spend, spent
 from tests.support.tiers import defer, one_in, usual
 
@@ -75,6 +75,22 @@ def test_some_cases_are_usual_and_the_others_slow(mark, kept):
     defer(items)
     left = [i for i, x in enumerate(items) if not x.get_closest_marker("slow")]
     assert left == kept
+
+
+# Cases of the default tier. A longer list of cases needs `one_in` or `usual`.
+MOST_CASES = 9000
+
+
+def test_the_default_tier_has_few_cases(request):
+    """Few enough for each change: a case of each class, as CONTRIBUTING says."""
+    if request.config.option.markexpr == request.config.getini("addopts")[-1]:
+        assert len(request.session.items) <= MOST_CASES
+
+
+def test_processes_are_counted_by_the_tests_that_start_them():
+    before = STARTED.total()
+    subprocess.run([sys.executable, "-c", ""], check=True)
+    assert STARTED.total() == before + 1
 
 
 DRAWS = """
