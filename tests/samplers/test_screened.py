@@ -113,7 +113,7 @@ class Balls:
 @pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
 def test_energies_and_gradients_are_those_of_all_records(loss):
     for target in targets(loss):
-        errors, levels = Balls(target).errors(np.random.default_rng(4), 300)
+        errors, levels = Balls(target).errors(np.random.default_rng(4), 120)
         assert errors.max() <= 1e-12
         assert max(levels) == 400 and min(levels) < 100 and len(set(levels)) > 20
 

@@ -24,6 +24,7 @@ from tests.support.statistics import (
     cdf_from_log_density,
     rejected,
 )
+from tests.support.tiers import one_in
 
 INF = np.inf
 NUM_DRAWS = 20_000
@@ -177,6 +178,7 @@ def grid_of(draws: np.ndarray, lower: float, upper: float) -> np.ndarray:
     return np.linspace(max(low, lower), min(high, upper), 100_001)
 
 
+@one_in(3)
 @pytest.mark.parametrize(("case", "mistake"), CASES)
 def test_factor_has_the_law_of_the_quadrature(case, mistake):
     draws = factors(case, seed=201)
@@ -326,6 +328,7 @@ def assert_cells(draw, rate: float) -> None:
 
 
 # An envelope compares energies of size ``rate``: beyond 1e13 their digits are lost.
+@one_in(3)
 @pytest.mark.parametrize(
     ("draw", "most"),
     [(_normals_between, 1e16), (_quadratics, 1e16), (_by_envelope, 1e13)],

@@ -44,7 +44,7 @@ def margin_of(prepared, domain, loss, *, count=6000, num_draws=1, run=None):
     return law_margin(grid_case(domain, loss), draws[:, -1])
 
 
-@one_in(4)
+@one_in(12)
 @pytest.mark.parametrize("name", TARGETS)
 def test_draws_stay_inside_and_report_their_energy(name):
     target = TARGETS[name]
