@@ -155,6 +155,7 @@ def test_the_name_of_the_intercept_follows():
         resealed(table(), feature_names=names).verify()
 
 
+@pytest.mark.slow
 def test_files_of_former_sentences_load_verify_and_show_them(tmp_path):
     former = json.loads(FORMER.read_text())
     assert registry().version > 1

@@ -16,7 +16,6 @@ from dpsample.core.streams import streams
 from dpsample.numerics.r_hat_and_ess import nested_r_hats, normal_scores
 from dpsample.running import chains, draws
 from dpsample.samplers.chain import NUM_STATS
-from tests.support.tiers import usual
 from tests.support.walks import assert_same
 
 NUM_RECORDS = 200
@@ -124,7 +123,7 @@ def test_divergences_are_rises_above_the_limit():
     assert numbers[prepared.plan.max_rise] == 0 and numbers[-0.2] > 20
 
 
-@usual("walk")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["billiard", "walk"])
 def test_arviz_reads_the_draws(name, request, monkeypatch):
     arviz_plots = pytest.importorskip("arviz_plots")

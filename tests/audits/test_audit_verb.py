@@ -11,7 +11,6 @@ import dpsample as dps
 from dpsample import domains, losses
 from dpsample.audits import neighbors
 from dpsample.privacy.accounting.events import GaussianEvent, PoissonGaussianEvent
-from tests.support.tiers import one_in
 
 matplotlib.use("Agg")
 
@@ -68,7 +67,7 @@ def test_reports_travel_as_json():
     assert 1.0 in curve["epsilons"] and len(set(map(len, curve.values()))) == 1
 
 
-@one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbor", [0.0, 3.0])
 def test_the_plot_shows_the_claim_and_the_bound(neighbor):
     import matplotlib.pyplot as plt

@@ -171,6 +171,7 @@ def test_no_width_cuts_what_a_command_prints(folder, quick, monkeypatch, name): 
     assert_full(folder, monkeypatch, name, ["\u00b2"], "ascii")
 
 
+@pytest.mark.slow
 def test_the_parameters_of_a_release_are_printed_without_columns(
     folder, quick, monkeypatch
 ):  # F1

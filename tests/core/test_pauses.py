@@ -323,6 +323,7 @@ def test_asyncio_counts_a_ctrl_c_that_waited_once():
     assert seen == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 def test_a_fork_does_not_wait_for_a_thread_that_it_has_not():
     output, _ = run_python(

@@ -9,7 +9,6 @@ import pytest
 
 import dpsample as dps
 from dpsample.core.public import public_modules
-from tests.support.tiers import usual
 
 MODULES = public_modules(dps)
 
@@ -62,7 +61,7 @@ def test_dir_imports_nothing():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@usual("verbs.release")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("former", "present"),
     [

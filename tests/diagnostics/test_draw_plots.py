@@ -46,7 +46,7 @@ def inside(domain, dim, *, num_chains=2, num_draws=40):
     return planted.tree(np.reshape(flat, points.shape))
 
 
-@usual("box", "interval", "diamond")
+@usual("box")
 @pytest.mark.parametrize("name", DOMAINS)
 def test_draws_are_drawn_in_every_domain(name):
     domain, dim = DOMAINS[name]
@@ -102,7 +102,7 @@ def test_selected_coefficients_are_drawn_without_a_boundary():
     assert dps.diagnostics.plot_draws(draws, coefficients=["x0"], ax=given) is given
 
 
-@usual("plot_trace")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLOTS)
 def test_plots_of_chains_have_one_panel_per_coefficient(name, tmp_path):
     draws = inside(D.WholeSpace(), 3, num_draws=200)

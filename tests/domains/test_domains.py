@@ -154,7 +154,7 @@ def pieces(domain):
     )
 
 
-@one_in(3)
+@one_in(27)
 @every_body
 def test_pieces_compiled_equal_interpreted(pair):
     domain, dim = pair

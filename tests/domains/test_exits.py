@@ -282,6 +282,7 @@ def test_what_just_left_the_wall_does_not_fall_at_once(height, rate, bend, time)
     assert exits.time_to_zero(height, rate, bend) == time
 
 
+@pytest.mark.slow
 def test_rises_are_the_first_roots_of_quartics():
     rng = np.random.default_rng(9)
     for turn in range(60):

@@ -203,6 +203,7 @@ def test_normals_of_any_length(size):
     assert normal[1] / normal[0] == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_a_half_plane():
     """Most rays do not end."""
     half = custom(
@@ -217,6 +218,7 @@ def test_a_half_plane():
 
 
 class TestRefusals:
+    @one_in(3)
     @pytest.mark.parametrize(
         ("options", "message"),
         [
@@ -294,6 +296,7 @@ class TestInfiniteSides:
         assert half.contains(half.interior_point(2))
         np.testing.assert_array_equal(half.project([-1.0, 3.0]), [0.0, 2.0])
 
+    @pytest.mark.slow
     def test_exponentials(self):
         target = dps.Density(
             energy=lambda x: x[0] + 2.0 * x[1], dim=2, domain=Box(0.0, np.inf)

@@ -74,6 +74,7 @@ def test_an_answer_has_the_numbers_of_the_run(tmp_path):
             write(wrong, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_report_of_other_cells_replaces_nothing(tmp_path):
     run_toy(tmp_path, tmp_path)
     write(write_toy(tmp_path), tmp_path)

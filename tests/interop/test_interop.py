@@ -36,6 +36,7 @@ def test_no_library_is_loaded_before_it_is_needed():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_the_tree_must_have_draws_of_the_density():
     density = dps.Density(energy=lambda x: x @ x, dim=2)
     bridge = interop.Bridge(density=density, variables_fn=lambda x: {"x": x})

@@ -204,6 +204,7 @@ def test_minima_of_densities_on_the_boundary(energy, domain, minimum):
     assert -1e-6 <= best.value - minimum <= best.gap + 1e-6
 
 
+@pytest.mark.slow
 def test_differences_of_a_density_are_bounds_at_any_point():
     """With a planted error in the excess of the base some points are not covered."""
     target = dps.Density(energy=half_squares, dim=3, domain=Ball(1.0))
@@ -267,6 +268,7 @@ def double_well(theta):
     return (theta[0] ** 2 - 4.0) ** 2 + 0.5 * theta[0]
 
 
+@pytest.mark.slow
 def test_nothing_is_proved_of_a_density_that_is_not_convex():
     """Minima near -2 and 2. Tangents at one are above the other."""
     box = Box(-3.0, 3.0)

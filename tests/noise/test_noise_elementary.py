@@ -22,7 +22,6 @@ from dpsample.noise.generalized_gaussian import (
 )
 from dpsample.noise.k_norm import fill_k_norm
 from tests.support.statistics import assert_law, rejected
-from tests.support.tiers import usual
 
 DIAMOND = Polytope([[1, 1], [1, -1], [-1, 1], [-1, -1]], [1.0, 1.0, 1.0, 1.0])
 LAWS = (
@@ -118,7 +117,7 @@ def fill(name, dim, compiled):
     return out, generator.random()
 
 
-@usual("laplace", "gg cube")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

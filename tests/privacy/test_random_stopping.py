@@ -228,6 +228,7 @@ def test_the_worst_candidate_counts_and_pure_bases_pay_twice():
     assert epsilon(steps) < epsilon(best(steps)) < 3.0 * epsilon(steps)
 
 
+@pytest.mark.slow
 def test_other_events_compose_by_adding():
     mine, other = best(GaussianEvent(0.16)), GaussianEvent(0.05)
     both = epsilon(ComposedEvent((mine, other)))

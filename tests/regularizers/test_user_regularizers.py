@@ -87,7 +87,7 @@ def raises_far_out(theta, scales):
     return 0.0 * scales[0]
 
 
-@one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [2.0, 4.0])
 def test_the_regularizer_alone_confines_the_draws(power):
     target = dps.Density(
@@ -148,6 +148,7 @@ def test_targets_with_records_reject_them(regularizer):
         dps.Gibbs(problem, k=1.0, mu=1.0, regularizer=regularizer)
 
 
+@pytest.mark.slow
 def test_equality_and_copies_are_by_contents():
     first = custom(value, gradient, data=SCALES)
     assert first == custom(value, gradient, data=SCALES.copy())

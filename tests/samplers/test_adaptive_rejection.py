@@ -190,6 +190,7 @@ def test_energies_that_are_not_convex_or_not_numbers_are_refused():
     assert draw(improper, rng, *memory, -INF, 2.0, 0.0, 0.5, new_control()[0])[0] != OK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["kink", "steep", "useless guess"])
 def test_compiled_equals_interpreted(name):
     numbers, interval, start = numbers_of(name)

@@ -140,6 +140,7 @@ def test_ball_draw_in_one_dimension_far_outside():
         assert_law(draws - 8.95, law)
 
 
+@pytest.mark.slow
 def test_ball_draw_reports_failure_as_nan():
     rng = np.random.default_rng(0)
     out = np.zeros(3)
@@ -186,6 +187,7 @@ def _product_moments(scaled):
     return a.mean() * b.mean(), second - (a.mean() * b.mean()) ** 2
 
 
+@pytest.mark.slow
 def test_compiled_equals_interpreted():
     v, zero, out, plain = (
         np.array([1.0, -0.4, 0.2]),

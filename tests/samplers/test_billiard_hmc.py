@@ -237,6 +237,7 @@ def rotated(target, plan, start, *, pauses=False):
     return -max(before, after), back, parts
 
 
+@pytest.mark.slow
 def test_rotations_along_a_wall_are_in_detailed_balance():
     """However many pieces they need, and whichever way needs more."""
     domain, rng = D.Ball(0.9, p=2.0 + 1e-9), np.random.default_rng(11)
@@ -381,6 +382,7 @@ def test_trajectories_conserve_volume(name):
     assert abs(determinant(target, plan, 0, damping=0.999) - 1.0) > 3e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["l_2 ball", "simplex"])
 def test_products_with_the_metric_agree(name, form):
@@ -680,6 +682,7 @@ def disk_with(exit_function):
 
 
 class TestExitsThatLie:
+    @pytest.mark.slow
     def test_a_flight_without_progress_is_an_error(self):
         with pytest.raises(dps.SamplingError, match="may not be convex"):
             dps.sample(

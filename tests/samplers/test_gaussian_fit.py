@@ -159,6 +159,7 @@ def soft_slope(u, y):
     return (u - y) / np.sqrt(1.0 + (u - y) ** 2)
 
 
+@pytest.mark.slow
 def test_losses_of_the_user():
     loss = dps.losses.custom(njit(soft_value), njit(soft_slope), slope_bound=1.0)
     found = gaussian_fit.fit(dps.Gibbs(problem_of(loss), k=500.0, mu=0.1))

@@ -53,7 +53,7 @@ STEPS = {
 }
 
 
-@one_in(4)
+@one_in(12)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", STEPS)
 def test_the_energy_is_that_of_the_point_that_is_kept(name, case, monkeypatch):

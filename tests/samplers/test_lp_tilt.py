@@ -7,7 +7,7 @@ import pytest
 
 from dpsample.samplers.proximal import lp_tilt
 from tests.support.exact_draws import INF, lp_draws
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import one_in
 
 REGIMES = [
     (q, variance, kappa, size)
@@ -17,7 +17,7 @@ REGIMES = [
 ]
 
 
-@usual("1", "10")
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, 10, 200])
 def test_acceptance_is_high_in_every_free_regime(dim):
     shares = []
@@ -70,6 +70,7 @@ def test_log_acceptance_is_target_over_envelope():
         np.testing.assert_allclose(log_ratio, target - envelope - touch, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_tangent_point_depends_on_the_arguments_alone():
     v, limits = np.array([1.0, -2.0, 0.3]), np.full(3, INF)
     arguments = (v, 0.5, 2.0, 1.3, 1.0, 0.9, -limits, limits)
@@ -91,6 +92,7 @@ def draw_one(**changes):
     return tries, out
 
 
+@pytest.mark.slow
 def test_lp_draw_reports_failures():
     assert draw_one()[0] >= 1
     bad_v = np.array([1.0, np.nan])

@@ -32,6 +32,7 @@ class Envelope(NamedTuple):
     spread: float
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("far", [1e3, 1e8])
 def test_a_mean_far_behind_a_halfspace_leaves_draws_their_law(far):
     """Planted: at 1e8 deviations draws had the spacing of the mean, and few values."""

@@ -100,7 +100,7 @@ class TestStarts:
             theta = sample(dps.samplers.MALA())
         assert (theta > 0.0).all()
 
-    @one_in(2)
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("energy", "border", "share"),
         [(uneven, 0.0, 10.0 / 11.0), (far_apart, 50.0, 0.5)],

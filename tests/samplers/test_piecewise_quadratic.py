@@ -177,6 +177,7 @@ def test_piecewise_draws_have_the_law_of_the_quadrature(name):
     )
 
 
+@pytest.mark.slow
 def test_an_improper_energy_fails():
     empty = np.empty(0)
     code, _ = log_concave.draw_piecewise(

@@ -145,6 +145,7 @@ def test_envelope_without_the_acceptance_step_is_rejected():
         assert_same_law(s_wrong, exact)
 
 
+@pytest.mark.slow
 def test_compiled_equals_interpreted():
     v, out, plain = np.array([1.0, -0.4, 0.2]), np.empty(3), np.empty(3)
     zero, limit = np.zeros(3), np.full(3, 2.0)

@@ -15,7 +15,7 @@ from tests.support.allowances import assert_same_bits, chain_of
 from tests.support.gibbs_cases import example
 from tests.support.replicates import law_margin
 from tests.support.statistics import rejected
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import usual
 
 L, D = dps.losses, dps.domains
 LOSSES = [L.Hinge(), L.Absolute(), L.Quantile(level=0.3)]
@@ -210,7 +210,7 @@ def after_steps(prepared, starts, num_steps):
     return ends, counts["records"] / passes / prepared.target.data.num_records
 
 
-@one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 def test_steps_from_the_law_keep_it(name):
     case = LAWS[name]

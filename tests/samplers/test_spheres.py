@@ -170,6 +170,7 @@ def ball_cases(num_cases):
         yield dim - 2.0, ball_gaussian.UnitBall(radius, distance, depth)
 
 
+@pytest.mark.slow
 def test_envelopes_of_balls_have_the_proved_acceptance():
     worst = np.inf
     for order, ball in ball_cases(300):

@@ -75,7 +75,7 @@ def uncertain(name):
     raise AssertionError("all points are close to each other")
 
 
-@one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_acceptance_is_that_of_the_tangent_oracle(name):
     test, rng, count = uncertain(name), np.random.default_rng(1), 4200

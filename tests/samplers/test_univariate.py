@@ -106,6 +106,7 @@ def test_truncated_normal_has_the_closed_form_law(interval):
         assert_law(draws + 0.1 * scale, cdf)
 
 
+@pytest.mark.slow
 def test_a_mean_far_beyond_an_end_leaves_factors_their_law():
     """Planted: the rises of f are lost in the square of the distance."""
     far = 1e9
@@ -239,6 +240,7 @@ def test_tails_begin_where_their_slope_is(exponent):
         assert abs(steepness) == pytest.approx(slope)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case, _ in CASES])
 def test_moments_are_good_to_two_percent(case):
     b, q, c, s, v, h, lower, upper = map(float, case)
@@ -265,6 +267,7 @@ def test_nan_and_empty_intervals_give_nan():
     assert np.isnan(draw_factor(rng, *flat))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case, _ in CASES[:6]])
 def test_compiled_equals_interpreted(case):
     arguments = tuple(map(float, case))

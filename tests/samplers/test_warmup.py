@@ -274,6 +274,7 @@ def test_no_chain_stays_at_a_start_that_the_plan_cannot_leave(monkeypatch):
     np.testing.assert_array_equal(start, asked[-1])
 
 
+@pytest.mark.slow
 def test_a_metric_that_makes_steps_small_is_given_up(monkeypatch):
     """Planted: the first window teaches nonsense."""
     sides = np.vstack([np.eye(6), -np.eye(6)])
@@ -486,7 +487,7 @@ class TestBallsInManyDimensions:
         expected = radius / (100.0 * np.sqrt(self.dim))
         np.testing.assert_allclose(found, expected, rtol=0.1)
 
-    @one_in(3)
+    @pytest.mark.slow
     @pytest.mark.parametrize("share", [0.4, 0.95, 1.2])
     def test_draws_have_the_mean_square_length(self, share):
         draws = dps.sample(

@@ -122,6 +122,7 @@ def interpreted(old="", new=""):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", [("box", "absolute"), ("whole space", "logistic")])
 def test_compiled_and_interpreted_sweeps_agree(cell):
     prepared = prepared_for(grid_case(*cell).target)
