@@ -46,6 +46,7 @@ def theta(tree):
     return tree.posterior["theta"].values
 
 
+@one_in(2)
 @pytest.mark.parametrize("layout", [np.array, sparse.csr_matrix])
 def test_threads_change_no_draw(layout):
     target = make(layout=layout, num_records=1500)
@@ -115,7 +116,7 @@ OTHERS = {
 FIXED = {"sampler": dps.Proximal(oracle="tangent", step_size=0.01), "num_warmup": 0}
 
 
-@one_in(6)
+@usual("records")
 @pytest.mark.parametrize("change", OTHERS)
 def test_a_checkpoint_of_another_target_is_refused(tmp_path, change):
     path = tmp_path / "run.npz"

@@ -46,6 +46,7 @@ def test_half_of_the_noise_is_refuted_as_soon_as_betting_can(epsilons, median):
     assert np.median(stops) < 1.2 * median
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilons", [(0.0,), slow((0.0, 0.25, 0.5, 1.0))])
 def test_tight_claims_are_refuted_as_rarely_as_alpha_says(epsilons):
     tests = [played(epsilons, GDP, 1024, (7, i)) for i in range(150)]

@@ -42,7 +42,7 @@ from tests.support.tiers import one_in, slow, usual
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-5)
 PRIVATE = [s for s in SETTINGS if type(s).__name__ not in NOT_PRIVATE]
 # (examples, hard worlds, other worlds) of each optimizer and relation
-QUICK, LONG = (3, 1, 1), (12, 2, 4)
+QUICK, LONG = (2, 1, 1), (12, 2, 4)
 TIERS = [slow(QUICK, id="quick"), slow(LONG, id="long")]
 # Failures say what they found: to shrink them takes minutes and shows no more.
 FORM = settings(suppress_health_check=list(HealthCheck), phases=[Phase.generate])

@@ -62,7 +62,7 @@ def test_progress_is_on_by_default(name):
 
 
 # Their calls take tenths of a second, and end between two pauses.
-@one_in(3)
+@one_in(8)
 @pytest.mark.parametrize("name", SHOWING)
 def test_nothing_stays_of_a_call_and_false_silences_it(name, monkeypatch):  # L1
     notebook, opened = Notebook(monkeypatch), []

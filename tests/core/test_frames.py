@@ -705,6 +705,7 @@ def test_calls_count_no_reference():
     assert sys.getallocatedblocks() - blocks < 1000  # a block for each call is a leak
 
 
+@pytest.mark.slow
 def test_the_tuple_frees_its_memory_and_its_arrays():
     class Row(np.ndarray):
         """Array to which there are weak references."""

@@ -200,6 +200,7 @@ def call_pieces(contains, project, chord, body, theta, out):
     chord(body, out[:-3], theta, out[-2:])
 
 
+@one_in(2)
 @pytest.mark.parametrize("domain", [Ball(1.0), SchattenBall(1.0, p=1.0, shape=(2, 2))])
 def test_pieces_work_through_pointers(domain):
     theta = np.array([1.0, -2.0, 0.5, 0.0])

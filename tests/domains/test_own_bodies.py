@@ -149,7 +149,7 @@ def sectors(inside, center):
     return mean, second - ((mean - center) ** 2)
 
 
-@usual("-two balls]", "ChordSlice(num_steps=None)-custom]")
+@usual("ChordSlice(num_steps=None)-custom]")
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize(
     "sampler", [dps.samplers.BilliardHMC(), dps.samplers.ChordSlice()], ids=repr

@@ -49,7 +49,7 @@ def skipped(estimator):
     return SKIPPED
 
 
-@usual("PrivateLogisticRegression", "PrivateRidge")
+@usual("PrivateRidge")
 @parametrize_with_checks(
     [kind(row_bound=5.0, radius=5.0) for kind in CLASSIFIERS]
     + [kind(row_bound=5.0, radius=5.0, response_range=(-5, 5)) for kind in REGRESSORS],

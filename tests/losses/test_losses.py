@@ -221,7 +221,7 @@ def test_prox_takes_scalars_and_broadcasts(loss):
     np.testing.assert_allclose(row, each, rtol=0, atol=1e-15)
 
 
-@one_in(3)
+@one_in(12)
 @each_loss
 def test_record_piece_and_block_pieces_agree(loss):
     u, y = pairs(loss, 40)

@@ -194,7 +194,7 @@ ON_BOUNDARY = [
 ]
 
 
-@one_in(4)
+@one_in(7)
 @pytest.mark.parametrize(("energy", "domain", "minimum"), ON_BOUNDARY)
 def test_minima_of_densities_on_the_boundary(energy, domain, minimum):
     """Differences have no room on one side there."""

@@ -132,6 +132,7 @@ def test_compiled_fills_equal_their_source(name):
     assert np.isfinite(first[0]).all()
 
 
+@pytest.mark.slow
 def test_vector_kernels_equal_their_source():
     for r in (1.0, 3.0, 7.3):
         table, drawn = noise.cone_table(r), []

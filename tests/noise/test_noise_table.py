@@ -85,7 +85,7 @@ def assert_power(y, r):
     assert_mean(np.abs(y) ** r, 1.0, r, detects=0.009)
 
 
-@one_in(2)
+@one_in(4)
 @pytest.mark.parametrize("r", EXPONENTS)
 def test_coordinates_follow_the_density(r):
     y, norm = coordinates(cone_table(r), 411)

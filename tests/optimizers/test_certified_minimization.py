@@ -55,7 +55,7 @@ def reference(problem, tilt, *, ridge=0.05, center=0.0):
     return theta
 
 
-@one_in(11)
+@one_in(22)
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)
 def test_the_gap_that_was_asked_for_holds_on_every_domain(domain, solver):

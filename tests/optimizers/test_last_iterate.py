@@ -188,6 +188,7 @@ def test_a_domain_far_from_zero_does_not_hide_the_answer():
     assert np.ptp(ends) > 1e-6
 
 
+@pytest.mark.slow
 def test_what_the_theorem_is_not_about_is_refused():
     own = losses.record_gradient(geometric_median, smoothness=1.0, name="median")
     custom = losses.custom(

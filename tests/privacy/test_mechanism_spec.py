@@ -24,7 +24,7 @@ from dpsample.samplers.proximal.constant_time import ConstantTime
 from dpsample.verification.ball_checker import NotProved, prove
 from dpsample.verification.verify import _build, _mechanism_types
 from tests.support.former_certificates import as_former, call_text, resealed
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 LOSSES = {kind.__name__ for kind in losses.BUILT_IN.values()}
@@ -80,6 +80,7 @@ def test_the_registry_has_the_parameters_of_all_classes():
     assert of_losses == LOSSES and registry().types["Tuned"] == ("candidates",)
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", TYPES)
 def test_a_mechanism_survives_its_json_and_no_other_has_it(name):
     """Also as the text of the former format, which is the object's repr."""

@@ -99,7 +99,7 @@ def test_the_printed_table_and_how_much_less_the_sharp_shift_costs(base, m):
         assert sharp <= printed + 1e-3
 
 
-@one_in(2)
+@one_in(6)
 @pytest.mark.parametrize("m", RUNS)
 def test_one_run_may_spend_more_than_printed_and_more_than_a_split(m):
     split = gaussian_epsilon(DELTA, gdp_from_budget(1.0, DELTA) / math.sqrt(m))

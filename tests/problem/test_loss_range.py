@@ -135,6 +135,7 @@ def test_a_width_beyond_both_ends_is_cut():
     assert cut == pytest.approx(2.0, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_extreme_sizes_round_up():
     for loss in LOSSES:
         for reach, bound in ((1e-100, 1e100), (1e100, 1e-100), (1e-100, 1e-100)):

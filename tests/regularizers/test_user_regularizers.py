@@ -108,7 +108,7 @@ def test_draws_have_the_moments_of_the_gaussian():
     assert (theta**2).mean(axis=0) == pytest.approx([1.0, 0.25], rel=0.15)
 
 
-@one_in(2)
+@one_in(4)
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -52,7 +52,7 @@ BALLS = [
 ] + [(20, 4.0, 4.0), (400, 20.0, 20.0), (400, 1e3, 30.0), (3, 1e3, 1e3), (2, 1.0, 1e-6)]
 
 
-@one_in(5)
+@one_in(25)
 @pytest.mark.parametrize(("dim", "distance", "radius"), BALLS)
 def test_ball_draw_has_the_two_stage_law(dim, distance, radius):
     num_draws, stddev = 10_000 if dim < 100 else 4_000, 0.7

@@ -331,6 +331,7 @@ def way_back(target, plan, state, opening=0.5, size=0.25, leaps=8):
     return max(abs(errors[0]).max(), abs(errors[1]).max() / abs(velocity).max())
 
 
+@one_in(4)
 @pytest.mark.parametrize(
     ("name", "form"),
     slow_but(

@@ -44,7 +44,7 @@ def density(energy, dim=1, **options):
     return dps.Density(energy=energy, dim=dim, convex=False, **options)
 
 
-@one_in(3)
+@one_in(6)
 @pytest.mark.parametrize(
     ("energy", "dim", "centers"),
     [

@@ -47,6 +47,7 @@ def share_cdf(p, dim):
     return lambda t: stats.beta(1.0 / p, (dim - 1.0) / p).cdf(t**p)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
 def test_noise_has_the_density_of_its_norm(p):
     square, share = radius_and_share(noise(p), p)

@@ -50,7 +50,7 @@ def gaussian(**options):
 
 
 class TestForms:
-    @one_in(5)
+    @one_in(9)
     @pytest.mark.parametrize(
         "options",
         [
@@ -261,6 +261,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match=message):
             gaussian(**options)
 
+    @pytest.mark.slow
     def test_a_function_compiled_with_other_globals_is_refused(self, monkeypatch):
         """At the origin both values are 0."""
         dps.Density(energy=scaled_by_numba, dim=2)
@@ -327,7 +328,7 @@ def mean_square(target, sampler):
     return squares.mean(), chains.std(ddof=1) / np.sqrt(len(chains))
 
 
-@one_in(4)
+@one_in(7)
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.__name__)
 def test_every_sampler_has_the_right_law_or_refuses(sampler):
     """exp(-50 |x|^2) in the unit disk, where the uniform law has E x^2 = 1/4."""
@@ -447,6 +448,7 @@ def test_lengths_whose_squares_are_no_numbers_are_refused(upper):
         dps.Density(energy=lambda x: 0.0, dim=2, domain=box)
 
 
+@pytest.mark.slow
 def test_equalities_are_drawn_in_free_coordinates():
     """Dirichlet(2, 2, 2) on a polytope that is the simplex."""
     polytope = dps.domains.Polytope(
@@ -467,6 +469,7 @@ def test_equalities_are_drawn_in_free_coordinates():
     np.testing.assert_allclose(theta.var(axis=0), variance, rtol=0.2)
 
 
+@pytest.mark.slow
 def test_checkpoints_know_the_functions(tmp_path):
     file = tmp_path / "chain"
     options = {"num_draws": 20, "seed": 1, "progress": False, "check": False}
