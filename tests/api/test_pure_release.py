@@ -11,6 +11,7 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.samplers import NoCertificate
 from dpsample.targets.grid import PublicGrid
 from dpsample.verification.ball_checker import NotProved
+from tests.support.tiers import usual
 
 L, D = dps.losses, dps.domains
 PURE = dps.Budget(epsilon=1.0, delta=0.0)
@@ -29,6 +30,7 @@ def problem_on(domain, loss=None):
     )
 
 
+@usual("replace_one-domain0", "zero_out-domain1")
 @pytest.mark.parametrize("domain", [D.Ball(1.0), D.Ball(1.0, p=np.inf), KITE])
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 def test_certificates_are_pure_and_verify(domain, relation):

@@ -77,7 +77,7 @@ def excesses(decisions, count):
     return np.array(values)
 
 
-@one_in(3)
+@one_in(6)
 @pytest.mark.parametrize("name", CASES)
 def test_no_excess_is_negative(name):
     for radius in (None, CASES[name].radius):
@@ -100,7 +100,7 @@ SUPPORTED = [
 ]
 
 
-@one_in(4, 1)
+@one_in(8)
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_errors_of_doubles_are_below_their_bounds(name):
     """Against 80 digits by other code, on hostile records."""
@@ -142,7 +142,7 @@ def test_errors_of_doubles_are_below_their_bounds(name):
         assert REAL.norm(gaps) <= move_error[0]
 
 
-@one_in(3, 1)
+@one_in(9)
 @pytest.mark.parametrize("name", CASES)
 def test_digits_decide_as_doubles_do(name, monkeypatch):
     decisions = CASES[name].prepare().decisions

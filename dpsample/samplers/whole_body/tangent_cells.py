@@ -18,8 +18,8 @@ costs proposals only.
 **Numbers.** An exponential number modulo a > 0 is an exponential number that is cut off
 at a, because its density at s is the sum over m of e^{-s - m a}. So s_j is an
 exponential number e with digits on demand, less floor(e / a) a, where a = |g_j| w_j is
-a fraction, and as many digits are drawn as the floor needs. Then z_j = e_j +- s_j / |g_j|. Uniform
-coordinates are w_j times a uniform number.
+a fraction, and as many digits are drawn as the floor needs. Then z_j = e_j +- s_j /
+|g_j|. Uniform coordinates are w_j times a uniform number.
 
 **Decisions** are as in `decisions`: by doubles with a bound of their error, otherwise
 by fractions and decimals with more digits. Cells are boxes of the coordinates that are
