@@ -19,31 +19,17 @@ import dpsample as dps
 from dpsample import cli
 from dpsample.cli.commands import app
 from dpsample.core.public import public_modules
-from tests.support.project_files import PROJECT, ROOT, shown_to_users
-from tests.support.project_files import blocks as readme_blocks
+from tests.support.project_files import CSV_TUTORIAL, PROJECT, ROOT, shown_to_users
 from tests.support.tiers import slow
 
 # README.md and CONTRIBUTING.md have tests of their own; CHANGELOG.md has no code.
 PAGES = [ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += [ROOT / name / "README.md" for name in ("benchmarks", "notebooks", "studies")]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# What pages about one piece take for granted.
-GIVEN = """
-import numpy as np
-import dpsample as dps
-data = dps.datasets.logistic(400, 3, seed=1)
-ball = dps.domains.Ball(1.0)
-problem = test_problem = dps.Problem(
-    data.features, data.response, row_bound=1.0, domain=ball,
-    loss=dps.losses.Logistic(),
-)
-budget = dps.Budget(epsilon=1.0, delta=1e-6)
-optimizer, rows = dps.optimizers.NoisyGD(), data.features
-"""
 # Pages that draw, or compile losses of their own, for many seconds.
-LONG = {"audits", "diagnostics", "estimators", "large-records"}
-LONG |= {"own-domain", "own-regularizer"}
-LONG |= {"constrained-parameters", "flux-space"}
+LONG = {"audits", "audit-a-claim", "diagnostics", "diagnose-a-sampler", "estimators"}
+LONG |= {"first-private-model", "large-records", "many-draws", "own-domain"}
+LONG |= {"own-regularizer", "constrained-parameters", "flux-space", "tune-privately"}
 # Pages about a model of another library, which may be missing.
 LIBRARIES = {"jax-function": "jax", "pymc-model": "pymc", "stan-model": "bridgestan"}
 PROGRAMS = set("asv dask export jupyter jupytext peers/bin/pip pip python".split())
@@ -70,13 +56,13 @@ def folder(made, tmp_path):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with the files of README.md, and the answer that its command makes."""
+    """A folder with the files of a tutorial, and the answer that its command makes."""
     folder = tmp_path_factory.mktemp("site")
-    (folder / "patients.csv").write_text(readme_blocks("csv")[0])
-    (folder / "bounds.toml").write_text(readme_blocks("toml")[0])
+    (folder / "patients.csv").write_text(blocks(CSV_TUTORIAL, "csv")[0])
+    (folder / "bounds.toml").write_text(blocks(CSV_TUTORIAL, "toml")[0])
     (folder / "new.csv").write_text("ward,cost,age\nsouth,700,66\n")
     with contextlib.chdir(folder):
-        assert cli.main(shlex.split(readme_blocks("sh")[1])[1:]) == 0
+        assert cli.main(shlex.split(blocks(CSV_TUTORIAL, "sh")[0])[1:]) == 0
     return folder
 
 
@@ -88,14 +74,13 @@ def made(tmp_path_factory):
     [slow(p) if p.stem in LONG else p for p in PAGES if blocks(p, "python")],
     ids=lambda page: page.stem,
 )
-def test_python_blocks_of_a_page_run_one_after_the_other(page, folder, monkeypatch):
+def test_python_blocks_run_from_their_page_alone(page, folder, monkeypatch):
     if page.stem in LIBRARIES:
         pytest.importorskip(LIBRARIES[page.stem], reason="an extra is not installed")
     if page.stem == "stan-model" and "BRIDGESTAN" not in os.environ:
         pytest.skip("BRIDGESTAN does not name a folder with the sources of BridgeStan")
     monkeypatch.chdir(folder)
     names = {}
-    exec(GIVEN, names)
     for code in blocks(page, "python"):
         exec(compile(code, page.name, "exec"), names)
 
@@ -207,3 +192,37 @@ def test_broken_links_are_found(tmp_path):
     (tmp_path / "a.html").write_text(text)
     (tmp_path / "b.html").write_text('<p id="elsewhere">')
     assert list(broken(tmp_path)) == ["a.html: b.html#there", "a.html: z.png"]
+
+
+# Characters that fit beside the navigation on a laptop. Words in a cell are not broken.
+MAX_TABLE_WIDTH = 105
+GENERATED = {"papers.md", "causes.md", "errata.md"}
+
+
+def wide_tables(text):
+    """Return first lines of tables that cannot be made as narrow as a laptop."""
+    text = re.sub(r"\]\([^)]*\)", "]", text).replace(r"\|", "/")
+    for table in re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE):
+        rows = [line.strip("| ").split("|") for line in table.strip().splitlines()]
+        cells = [row for row in rows if not set("".join(row)) <= set("-: ")]
+        widths = [
+            max(len(word) for cell in column for word in [*cell.split(), ""])
+            for column in zip(*cells, strict=False)
+        ]
+        if sum(widths) + 3 * len(widths) > MAX_TABLE_WIDTH:
+            yield table.splitlines()[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_tables_fit_on_a_laptop(page):
+    if page.name not in GENERATED:
+        assert list(wide_tables(page.read_text("utf-8"))) == []
+
+
+def test_a_wide_table_is_found():
+    word = "a_name_of_a_test_that_is_far_too_long_for_one_column_of_a_table"
+    row = f"| {word} | x | {word} |"
+    assert list(wide_tables(f"| a | b | c |\n|---|---|---|\n{row}\n")) == [
+        "| a | b | c |"
+    ]
+    assert list(wide_tables("| a | b |\n|---|---|\n| two words | [x](long) |\n")) == []
