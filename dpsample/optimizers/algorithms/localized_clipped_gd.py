@@ -232,8 +232,13 @@ class LocalizedRuns(HeavyTailed):
                 phases.extend(printed_loops(schedule, self.max_steps, run.local_radius))
         event = None
         if budget is not None:
-            options = {"max_steps": self.max_steps, "accuracy": self.accuracy}
-            event = printed_event(facts, scales, tuple(printed), **options)
+            event = printed_event(
+                facts,
+                scales,
+                tuple(printed),
+                max_steps=self.max_steps,
+                accuracy=self.accuracy,
+            )
         inputs: dict[str, float | int | str] = {
             "num_phases": len(phases),
             "printed_steps_of_first_phase": printed[0].num_steps,
