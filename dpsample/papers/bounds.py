@@ -335,8 +335,9 @@ def lp_population_risk(
     Equation (9), mean excess population loss of some private algorithm, 1 < p <= 2.
     """
     rest = 2.0 * G * D / math.sqrt(n * (p - 1.0))
-    known = {"n": n, "d": d, "epsilon": epsilon, "delta": delta}
-    return rest + lp_empirical_risk(**known, G=G, D=D, p=p)
+    return rest + lp_empirical_risk(
+        n=n, d=d, epsilon=epsilon, delta=delta, G=G, D=D, p=p
+    )
 
 
 @_published("gopi", "Corollary 2", "(8), queries")
@@ -358,8 +359,8 @@ def lp_queries(
 
     Equation (8), value queries, 1 < p <= 2.
     """
-    known = {"n": n, "d": d, "epsilon": epsilon, "delta": delta}
-    return c * _queries(**known, G=G, D=D, power=2.0 / p - 1.0)
+    power = 2.0 / p - 1.0
+    return c * _queries(n=n, d=d, epsilon=epsilon, delta=delta, G=G, D=D, power=power)
 
 
 @_published("gopi", "Corollary 3", "(10), empirical")
@@ -435,8 +436,10 @@ def large_p_population_risk(
     Equation (15), mean excess population loss of some private algorithm, p >= 2.
     """
     rest = 2.0 * G * D * d ** (0.5 - 1.0 / p) / math.sqrt(n)
-    known = {"n": n, "d": d, "epsilon": epsilon, "delta": delta}
-    return float(rest + large_p_empirical_risk(**known, G=G, D=D, p=p))
+    return float(
+        rest
+        + large_p_empirical_risk(n=n, d=d, epsilon=epsilon, delta=delta, G=G, D=D, p=p)
+    )
 
 
 @_published("gopi", "Corollary 4", "(14), queries")
@@ -458,8 +461,8 @@ def large_p_queries(
 
     Equation (14), value queries, p >= 2.
     """
-    known = {"n": n, "d": d, "epsilon": epsilon, "delta": delta}
-    return c * _queries(**known, G=G, D=D, power=1.0 - 2.0 / p)
+    power = 1.0 - 2.0 / p
+    return c * _queries(n=n, d=d, epsilon=epsilon, delta=delta, G=G, D=D, power=power)
 
 
 def _schatten_width(d_2: int, p: float) -> float:
@@ -513,7 +516,7 @@ def schatten_population_risk(
     population loss, d_1 > d_2.
     """
     privacy = math.sqrt(d_1 * d_2 * _half_log(delta)) / (n * epsilon)
-    return _schatten_width(d_2, p) * G * D * (privacy + n**-0.5)
+    return float(_schatten_width(d_2, p) * G * D * (privacy + n**-0.5))
 
 
 @_published("gopi", "Proposition 4")
@@ -642,7 +645,8 @@ def width_risk(
     |C|_2^2/(\epsilon L)^2`, :math:`n \ge O(\sqrt{d \log(1/\delta)}/\epsilon)`,
     :math:`\lambda = L/(\sqrt n |C|_2)`, and alpha as stated.
     """
-    return c * L * (G_C * math.sqrt(_log(delta)) / (epsilon * n) + diameter / n**0.5)
+    privacy = G_C * math.sqrt(_log(delta)) / (epsilon * n)
+    return c * L * (privacy + diameter / math.sqrt(n))
 
 
 @_published("su", "Theorem 4")

@@ -233,7 +233,8 @@ class Bound:
         for name, parameter in needed.items():
             if name not in symbols and parameter.default is inspect.Parameter.empty:
                 check.fail(name, "given", "nothing", self.formula)
-        check.positive(**symbols)
+        values: dict[str, Any] = dict(symbols)
+        check.positive(**values)
         return float(self.function(**symbols))
 
     @property
