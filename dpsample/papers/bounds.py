@@ -47,7 +47,7 @@ def _half_log(delta: float) -> float:
 
 def _largest_rate(n: int, d: int, epsilon: float, delta: float) -> float:
     """Return max{sqrt(d log(1/delta))/(epsilon n), 1/sqrt(n)}."""
-    return max(math.sqrt(d * _log(delta)) / (epsilon * n), n**-0.5)
+    return max(math.sqrt(d * _log(delta)) / (epsilon * n), 1.0 / math.sqrt(n))
 
 
 @_published("bassily", "Theorem 3.2")
@@ -214,7 +214,7 @@ def lower_bound(*, n: int, d: int, L: float, M: float, c: float = 1.0) -> float:
 
     Excess population loss of every private algorithm on some distribution.
     """
-    return c * M * L * max(n**-0.5, math.sqrt(d) / n)
+    return c * M * L * max(1.0 / math.sqrt(n), math.sqrt(d) / n)
 
 
 # Gopi et al. (2022). G is the Lipschitz constant, Theta the range of the regularizer.
