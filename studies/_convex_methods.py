@@ -41,7 +41,7 @@ def noisy_gd(facts: Any, epsilon: float) -> Run:
     run = _exact(o.NoisyGD(), facts, budget)
     if epsilon > LARGEST_NOMINAL:
         return run
-    return run._replace(printed=published("Theorem 3.2", facts, budget))
+    return run._replace(printed=published_bound("Theorem 3.2", facts, budget))
 
 
 @cache
@@ -53,7 +53,7 @@ def run_perturbed_objective(facts: Any, epsilon: float) -> Run:
     run = _exact(replace(optimizer, ridge=ridge), facts, budget)
     if epsilon > LARGEST_NOMINAL:
         return run
-    return run._replace(printed=published("Theorem 5.3", facts, budget))
+    return run._replace(printed=published_bound("Theorem 5.3", facts, budget))
 
 
 @cache
@@ -97,7 +97,7 @@ def radius(facts: Any) -> float:
     return float(facts.domain.max_norm(2.0, center, facts.dim))
 
 
-def published(item: str, facts: Any, budget: dps.Budget) -> float:
+def published_bound(item: str, facts: Any, budget: dps.Budget) -> float:
     """Return a published bound of the excess population risk."""
     return dps.papers.bound("bassily", item)(
         n=facts.num_records,

@@ -424,8 +424,11 @@ def printed_minimizations(
         if phase.eta * curvature > 1.0:
             remedy = "The published schedule is stated for shorter steps only."
             check.fail("eta", f"<= 1/{curvature:g} in every phase", phase.eta, remedy)
-        error = 0.5 * accuracy * _moved(scales, phase)
+        error = 0.5 * accuracy * _record_move(scales, phase)
+        # Epochs of random records are faster if they are much shorter than a pass.
         epoch = STEPS_PER_CONDITION * (1.0 + curvature / phase.ridge)
+        is_short = 4.0 * epoch <= phase.size
+        radius = local_radius if is_local else phase.radius
         solved.append(
             Minimization(
                 ridge=phase.ridge,
@@ -435,16 +438,16 @@ def printed_minimizations(
                 last=phase.first + phase.size,
                 estimator=ClippedMean(threshold=phase.clip),
                 is_anchored=True,
-                local_radius=local_radius if is_local else phase.radius,
+                local_radius=radius,
                 output_stddev=phase.stddev,
                 keeps_ball=is_local and index > 0,
-                solver="svrg" if 4.0 * epoch <= phase.size else "accelerated",
+                solver="svrg" if is_short else "accelerated",
             )
         )
     return tuple(solved)
 
 
-def _moved(scales: HeavyTailedScales, phase: PrintedLocalization) -> float:
+def _record_move(scales: HeavyTailedScales, phase: PrintedLocalization) -> float:
     """Return the distance by which one record moves the minimizer of a phase."""
     bound = min(phase.clip, scales.lipschitz)
     return scales.shift * bound / (phase.size * phase.ridge)
@@ -465,7 +468,7 @@ def printed_event(
     """
     gdp = 0.0
     for phase in phases:
-        sensitivity = (1.0 + accuracy) * _moved(scales, phase)
+        sensitivity = (1.0 + accuracy) * _record_move(scales, phase)
         if max_steps is not None:
             sensitivity = scales.shift * descent_sensitivity(
                 record_bound=min(phase.clip, scales.lipschitz),
