@@ -227,6 +227,7 @@ class Bound:
 
     def __call__(self, **symbols: float) -> float:
         """Return the published value. It is a ValueError if a symbol is not there."""
+        # Errors name the symbol, where Python's own would name the function.
         for name in symbols:
             check.one_of(self.symbols, symbol=name)
         needed = inspect.signature(self.function).parameters
@@ -406,6 +407,7 @@ def items(paper: str | None = None) -> tuple[Item, ...]:
     """
     if paper is not None:
         check.one_of(tuple(PAPERS), paper=paper)
+    # An item and its cause are in two files, and are joined here.
     by_id = {cause.id: cause for cause in causes()}
     return tuple(
         _item(key, entry, by_id)
@@ -432,6 +434,7 @@ def _item(paper: str, entry: Table, causes: dict[str, Cause]) -> Item:
     use = entry.get("use", advice[verdict] if cause is None else cause.use)
     inherited = {"verdict": verdict, "true": true, "use": use}
     lists = {name: tuple(entry.get(name, ())) for name in ("by", "runs")}
+    # Functions have no verdict of their own, so that it is said in one file only.
     lists["bounds"] = tuple(
         _call(key, _symbols(function))
         for key, function in FUNCTIONS.items()
