@@ -54,8 +54,6 @@ SETS = {
     "wages": ("cps1988", "wage", 20_000, (0.0, 2000.0)),
     "assets": ("k401ksubs", "nettfa", 7000, (-100.0, 300.0)),
 }
-# C of diffprivlib, whose default is 1.
-INVERSE_RIDGES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
 CASES = [(name, "LogisticRegression") for name in list(SETS)[:4]]
 CASES += [(name, model) for name in list(SETS)[4:] for model in list(LOSSES)[1:]]
 PEER = """
@@ -164,6 +162,12 @@ def best_tuned(
     return values, f"{row.method}, {row.loss.name}, {radius:g}"
 
 
+def inverse_ridges(case: Case) -> tuple[float, ...]:
+    """Return the C of diffprivlib that are tried, whose default is 1."""
+    is_linear = "classes" not in case.options
+    return (np.nan,) if is_linear else (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
+
+
 def full_rank(encoding: Any) -> Any:
     """Return which columns stay if the first level of each categorical is left out."""
     names = encoding.feature_names
@@ -175,10 +179,8 @@ def peers(case: Case, rows: Any, encoding: Any, options: argparse.Namespace) -> 
     """Coefficients and intercepts of diffprivlib by epsilon, C and run."""
     kept = np.ones(rows.shape[1], bool) if encoding is None else full_rank(encoding)
     task = {"rows": rows[:, kept], "y": case.train[1], "epsilons": EPSILONS}
-    if "classes" in case.options:
-        task["C"] = INVERSE_RIDGES
-    else:  # public bounds of levels and numbers
-        task["C"] = (np.nan,)
+    task["C"] = inverse_ridges(case)
+    if "classes" not in case.options:  # public bounds of levels and numbers
         task["upper"] = np.full(kept.sum(), 1.0 / encoding.divisor)
         levels = np.array(["=" in name for name in encoding.feature_names])[kept]
         task["lower"] = np.where(levels, 0.0, -task["upper"])
@@ -186,10 +188,10 @@ def peers(case: Case, rows: Any, encoding: Any, options: argparse.Namespace) -> 
         paths = f"{folder}/task.npz", f"{folder}/out.npy"
         np.savez(paths[0], runs=options.runs, **task)
         subprocess.run([options.peer_python, "-c", PEER, *paths], check=True)
-        found = np.load(paths[1])
+        coefficients = np.load(paths[1])
     shape = (len(EPSILONS), len(task["C"]), options.runs, rows.shape[1] + 1)
     every = np.zeros(shape)
-    every[..., np.append(kept, True)] = found.reshape(*shape[:3], -1)
+    every[..., np.append(kept, True)] = coefficients.reshape(*shape[:3], -1)
     return every
 
 
@@ -204,16 +206,16 @@ def lines(name: str, model: str, options: argparse.Namespace) -> Iterator[str]:
     if options.peer_python:
         thetas = peers(case, rows / length, encoding, options)
     for epsilon, by_ridge in zip(EPSILONS, thetas, strict=True):
-        judged = []  # losses and scores of the runs at every C
+        by_loss = []  # losses and scores of the runs at every C
         for drawn in by_ridge:
             margins = (tested @ (t[:-1] / length) + t[-1] for t in drawn)
-            judged.append(np.transpose([judge(case, margin) for margin in margins]))
-        best_ridge = int(np.argmin([found[0].mean() for found in judged]))
-        peer, its = judged[best_ridge]
+            by_loss.append(np.transpose([judge(case, margin) for margin in margins]))
+        best_ridge = int(np.argmin([pair[0].mean() for pair in by_loss]))
+        peer, its = by_loss[best_ridge]
         if options.peer_only:
-            chosen = f"C = {INVERSE_RIDGES[best_ridge]:g}" if len(judged) > 1 else ""
+            best = f"C = {inverse_ridges(case)[best_ridge]:g}"
             loss, score = f"{peer.mean():.4f} ± {sem(peer):.4f}", f"{its.mean():.3f}"
-            yield " | ".join([name, model, f"{epsilon:g}", loss, score, chosen])
+            yield " | ".join([name, model, f"{epsilon:g}", loss, score, best])
             continue
         fits = [default(case, epsilon, seed)[0] for seed in range(options.runs)]
         ours, scores = np.transpose(fits)

@@ -186,7 +186,6 @@ METHODS = {
     "tuned": ("DP-SGD", "LNC-GM", "PNCA-SGD"),
 }
 BOUNDED = (("theory", "LNC-GM"), ("iterated", "PSA"))
-EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 SETTLED = {"n": 10_000, "epsilon": 8.0}  # what the other sweep keeps
 
 
@@ -215,12 +214,13 @@ def study_of_loss(*, name, loss, title, question, figures, seed, answer):
     """Return the study of one loss."""
     look = {"lines": "method", "panels": ("data", "setting"), "bound": False}
     look["y_label"] = "excess test risk"
+    epsilons = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
     return Study(
         name=name,
         title=title,
         question=question + QUESTION.format(figures=figures),
         answer=answer,
-        grid=cells_of(loss, ("a8a", "a9a", "w7a"), EPSILONS, (5000, 10_000)),
+        grid=cells_of(loss, tuple(SIZES)[:3], epsilons, (5000, 10_000)),
         quick=cells_of(loss, ("stand-in",), (1.0,), ()),
         replicates=lambda p: 8 if p["setting"] == "tuned" else 20,
         quick_replicates=lambda p: 1 if p["setting"] == "tuned" else 2,

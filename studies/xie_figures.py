@@ -9,12 +9,7 @@ from dpsample.experiments import Figure, Metric, Study
 from dpsample.optimizers.algorithms import private_proximal_sgd
 
 from . import _heavy_tailed as design
-
-NUM_RECORDS = 10_000
-DELTA = 1.0 / NUM_RECORDS
-METHODS = ("DP-SPGD", "DP-SPGD(K)", "DP-SPGD(H)")
-NOTHING = "answer 0"
-MODELS = ("lasso", "logistic")
+from .heavy_tailed_regression import DELTA, METHODS, NOTHING, NUM_RECORDS, PRINTED
 
 
 def optimizer_of(params):
@@ -22,22 +17,25 @@ def optimizer_of(params):
     model, method, dim = params["model"], params["method"], params["p"]
     # Columns of norm 1 in place of sqrt(n) divide slopes by sqrt(n).
     size = NUM_RECORDS**-0.5
-    given = design.penalty(model, NUM_RECORDS, dim)
+    weights = design.penalty(model, NUM_RECORDS, dim)
     moment = design.MOMENTS[model][method] * size**2
-    options = {"l1": given["l1"] * size, "smoothness": given["smoothness"] * size**2}
+    options = {
+        "l1": weights["l1"] * size,
+        "smoothness": weights["smoothness"] * size**2,
+    }
     options |= {"batch_size": NUM_RECORDS, "num_steps": 5}
-    own = dps.Budget(epsilon=params["epsilon"], delta=DELTA)
+    nominal = dps.Budget(epsilon=params["epsilon"], delta=DELTA)
     if method == "DP-SPGD":
         options |= {"batch_size": NUM_RECORDS // 6, "num_steps": 180}
     elif method == "DP-SPGD(K)":
         options["threshold"] = private_proximal_sgd.printed_width(
-            own, dim=dim, batch_size=NUM_RECORDS, order=2.0
+            nominal, dim=dim, batch_size=NUM_RECORDS, order=2.0
         )
         buckets = math.ceil(3.0 * math.log(2.0 * dim / 0.1))
         options["num_buckets"] = buckets + 1 - buckets % 2  # one value is the median
     else:
         options["threshold"] = private_proximal_sgd.printed_scale(
-            own,
+            nominal,
             batch_size=NUM_RECORDS,
             moment_bound=moment,
             failure_probability=0.1,
@@ -62,17 +60,17 @@ def cell(params, seed):
 
 def cells(dims, epsilons):
     """Grid of both models."""
-    shared = {"model": MODELS, "p": dims, "epsilon": epsilons}
-    return (shared | {"method": (*METHODS, NOTHING)},)
+    shared = {"model": tuple(METHODS), "p": dims, "epsilon": epsilons}
+    return (shared | {"method": (*PRINTED, NOTHING)},)
 
 
 def answer(mean):
     """Words about a full run."""
     words = []
-    for model in MODELS:
+    for model in METHODS:
         at = {"model": model, "p": 60, "epsilon": 1.0}
-        errors = [f"{m} {mean('error', **at, method=m):.2f}" for m in METHODS]
-        true = [f"{mean('proved', **at, method=m):.2f}" for m in METHODS]
+        errors = [f"{m} {mean('error', **at, method=m):.2f}" for m in PRINTED]
+        true = [f"{mean('proved', **at, method=m):.2f}" for m in PRINTED]
         words.append(f"{model}: {', '.join(errors)} (true epsilon {', '.join(true)})")
     return (
         "Distance from the coefficients at p = 60 and a nominal epsilon of 1, where the"
@@ -88,7 +86,7 @@ study = Study(
     title="Heavy-tailed regression in unit columns, nominal epsilon",
     question=(
         "What do the three methods of Xie et al. (2022) give in the design of Section"
-        " 6.1 with their published noise? n = 10 000, columns of norm 1, ten"
+        " 6.1 with their published noise? n = 10,000, columns of norm 1, ten"
         " coefficients +-1, delta = 1/n, T = 5 n^2/m^2, m = n/6 for DP-SPGD and m = n"
         " for the others, Student errors (lasso) and log-logistic errors (signs)."
         " Epsilon is nominal, and the one that the noise truly spends stands next to"
@@ -118,7 +116,7 @@ study = Study(
                 x_label="dimension p",
                 title=f"Figure {number}: {model}, nominal epsilon",
             )
-            for number, model in enumerate(MODELS, start=1)
+            for number, model in enumerate(METHODS, start=1)
         ),
         Figure(
             x="epsilon",

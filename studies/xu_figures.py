@@ -8,22 +8,19 @@ from dpsample.experiments import Figure, Metric, Study
 from . import _clipped as clipped
 from ._clipped_records import SIZES, load
 
-o = dps.optimizers
-EPSILONS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 METHODS = ("DP-SGD", "LNC-GM", "PNCA-SGD", "answer 0")
-DATA = ("a8a", "a9a", "w7a")
 
 
 def method_of(params):
     """Return the published algorithm, and how its noise is chosen."""
     second, fourth = clipped.moments(params)
     if params["method"] == "LNC-GM":
-        return o.LocalizedClippedGD(moment=fourth, order=4.0), "paper"
+        return dps.optimizers.LocalizedClippedGD(moment=fourth, order=4.0), "paper"
     if params["method"] == "PNCA-SGD":
         # Shuffled disjoint batches, one noise each, with 1 for the hidden constant.
-        return o.AcceleratedClippedSGD(moment=second), "paper"
+        return dps.optimizers.AcceleratedClippedSGD(moment=second), "paper"
     clip = second or clipped.facts_of(params).lipschitz(2.0)
-    return o.DPSGD(**clipped.SAMPLING, clip=clip), "exact"
+    return dps.optimizers.DPSGD(**clipped.SAMPLING, clip=clip), "exact"
 
 
 def cell(params, seed):
@@ -45,12 +42,12 @@ def cell(params, seed):
 
 
 def grid(names, epsilons, sizes):
-    """Both sweeps: over epsilon at n = 10 000, over n at epsilon = 8."""
+    """Both sweeps: over epsilon at n = 10,000, over n at epsilon = 8."""
     cells = []
     for name in names:
         own = {"data": name, "loss": ("l4", "logistic"), "method": METHODS}
-        least = min(10_000, SIZES[name] // 2)
-        cells.append(own | {"sweep": "epsilon", "n": least, "epsilon": epsilons})
+        num_kept = min(10_000, SIZES[name] // 2)
+        cells.append(own | {"sweep": "epsilon", "n": num_kept, "epsilon": epsilons})
         if sizes:
             counts = (*sizes, SIZES[name])
             cells.append(own | {"sweep": "n", "n": counts, "epsilon": 8.0})
@@ -62,27 +59,38 @@ def answer(mean):
     at = {"sweep": "epsilon", "n": 10_000, "epsilon": 1.0}
     words = []
     for loss in ("l4", "logistic"):
-        for name in DATA:
+        for name in tuple(SIZES)[:3]:
             risks = [
                 f"{m} {mean('risk', **at, data=name, loss=loss, method=m):.3f}"
                 for m in METHODS
             ]
             words.append(f"{loss} on {name}: {', '.join(risks)}")
 
-    def proved(method, name, loss="logistic"):
+    def epsilon_of(method, name, loss="logistic"):
         return mean("proved", **at, data=name, loss=loss, method=method)
 
     return (
-        "Mean test risk at a nominal epsilon of 1 and n = 10 000."
+        "Mean test risk at a nominal epsilon of 1 and n = 10,000."
         f" {'; '.join(words)}. Epsilon that is proved there, logistic loss: LNC-GM"
-        f" {proved('LNC-GM', 'a9a'):.2f}, PNCA-SGD {proved('PNCA-SGD', 'a9a'):.2g} on"
-        f" a9a and {proved('PNCA-SGD', 'w7a'):.2g} on w7a. The figures are not"
+        f" {epsilon_of('LNC-GM', 'a9a'):.2f}, PNCA-SGD {epsilon_of('PNCA-SGD', 'a9a'):.2g} on"
+        f" a9a and {epsilon_of('PNCA-SGD', 'w7a'):.2g} on w7a. The figures are not"
         " reproduced, because thresholds, domain, moments and step sizes are not"
         " published (figures-that-were-not-run)."
     )
 
 
-LOOK = {"y": "risk", "lines": "method", "panels": ("data", "loss"), "log_log": False}
+def figure(x, sweep, title, y="risk", **options):
+    """One panel for each data set and loss."""
+    return Figure(
+        x=x,
+        y=y,
+        lines="method",
+        panels=("data", "loss"),
+        where={"sweep": sweep},
+        title=title,
+        log_log=y != "risk",
+        **options,
+    )
 
 
 study = Study(
@@ -100,7 +108,9 @@ study = Study(
         " figures 1 to 3 is the fourth power (gradient-E21)."
     ),
     answer=answer,
-    grid=grid(DATA, EPSILONS, (5000, 10_000, 20_000)),
+    grid=grid(
+        tuple(SIZES)[:3], (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0), (5000, 10_000, 20_000)
+    ),
     quick=grid(("stand-in",), (1.0,), ()),
     replicates=lambda params: 2 if params["method"] == "answer 0" else 4,
     quick_replicates=2,
@@ -110,26 +120,24 @@ study = Study(
         Metric("proved", label="epsilon, proved of the noise", kind="exact"),
     ),
     figures=(
-        Figure(
-            x="epsilon",
-            where={"sweep": "epsilon"},
+        figure(
+            "epsilon",
+            "epsilon",
+            "Figures 1 to 6, (a): privacy, n = 10,000",
             x_label="nominal epsilon",
-            title="Figures 1 to 6, (a): privacy, n = 10 000",
-            **LOOK,
         ),
-        Figure(
-            x="n",
-            where={"sweep": "n"},
+        figure(
+            "n",
+            "n",
+            "Figures 1 to 6, (b): records, nominal epsilon = 8",
             x_label="records n",
-            title="Figures 1 to 6, (b): records, nominal epsilon = 8",
-            **LOOK,
         ),
-        Figure(
-            x="epsilon",
-            where={"sweep": "epsilon"},
+        figure(
+            "epsilon",
+            "epsilon",
+            "Nominal and proved epsilon",
+            y="proved",
             x_label="nominal epsilon",
-            title="Nominal and proved epsilon",
-            **LOOK | {"y": "proved", "log_log": True},
         ),
     ),
     paired=("method", "epsilon", "sweep"),

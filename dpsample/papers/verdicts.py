@@ -271,12 +271,12 @@ def bounds(paper: str | None = None) -> tuple[Bound, ...]:
     >>> [b.item for b in bounds("su")][:3]
     ['Theorem 2', 'Theorem 4', 'Theorem 5']
     """
-    found = []
+    every = []
     for entry in items(paper):
         for (key, item, part), function in FUNCTIONS.items():
             if (key, item) == (entry.paper, entry.item):
                 doc = inspect.getdoc(function) or ""
-                found.append(
+                every.append(
                     Bound(
                         paper=key,
                         item=item,
@@ -287,7 +287,7 @@ def bounds(paper: str | None = None) -> tuple[Bound, ...]:
                         function=function,
                     )
                 )
-    return tuple(found)
+    return tuple(every)
 
 
 def bound(paper: str, item: str, part: str = "") -> Bound:
