@@ -69,13 +69,13 @@ def answer(mean):
     def epsilon_of(method, name, loss="logistic"):
         return mean("proved", **at, data=name, loss=loss, method=method)
 
+    pnca = [f"{epsilon_of('PNCA-SGD', name):.2g} on {name}" for name in ("a9a", "w7a")]
     return (
         "Mean test risk at a nominal epsilon of 1 and n = 10,000."
         f" {'; '.join(words)}. Epsilon that is proved there, logistic loss: LNC-GM"
-        f" {epsilon_of('LNC-GM', 'a9a'):.2f}, PNCA-SGD {epsilon_of('PNCA-SGD', 'a9a'):.2g} on"
-        f" a9a and {epsilon_of('PNCA-SGD', 'w7a'):.2g} on w7a. The figures are not"
-        " reproduced, because thresholds, domain, moments and step sizes are not"
-        " published (figures-that-were-not-run)."
+        f" {epsilon_of('LNC-GM', 'a9a'):.2f}, PNCA-SGD {' and '.join(pnca)}. The"
+        " figures are not reproduced, because thresholds, domain, moments and step"
+        " sizes are not published (figures-that-were-not-run)."
     )
 
 
