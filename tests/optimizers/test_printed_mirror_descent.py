@@ -115,6 +115,7 @@ def test_what_is_not_printed_is_refused():
         TruncatedMirrorDescent(scheme="shuffle").recipe(wide.facts, BUDGET, "paper")
 
 
+@pytest.mark.slow
 def test_shuffled_events_prove_no_less_than_their_batches():
     for size, record_gdp in ((1, 0.3), (1, 2.0), (40, 0.3), (40, 4.0)):
         event = shuffled_event(
