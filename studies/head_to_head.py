@@ -268,7 +268,7 @@ def answer(mean):
         " of public knobs, by epsilon, and that of `dps.advise`."
         f" {'; '.join(lines)}. Least of all: {counts}. The advice is at most"
         f" {max(ratios) - 1.0:.1%} above the least. {_without_ball(mean)}For hinge and"
-        " quantile losses the advice and release are compared in the same figure."
+        " quantile losses the advice and release are compared in the next figures."
     )
 
 
@@ -319,14 +319,17 @@ study = Study(
         Metric("inside", label="best try inside its grid", kind="rate"),
     ),
     figures=(
-        Figure(
-            y="share",
-            panels=("records", "loss"),
-            where={"knobs": "public"},
-            title="Which to choose: loss on new records",
-            log_log=False,
-            x_label=LABEL,
-            **AXES,
+        *(
+            Figure(
+                y="share",
+                panels="records",
+                where={"knobs": "public", "loss": loss},
+                title=f"Which to choose, {loss} loss: loss on new records",
+                log_log=False,
+                x_label=LABEL,
+                **AXES,
+            )
+            for loss in ("logistic", "hinge", "quantile")
         ),
         Figure(
             y="excess",
