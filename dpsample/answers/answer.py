@@ -11,24 +11,26 @@ import json
 import math
 import os
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dpsample.answers.predictions import Predictor
+from dpsample.answers.predictions import LOG_ODDS, Predictor
 from dpsample.core import check, columns, files
 from dpsample.core.arrays import Array
 from dpsample.core.check import axes
 from dpsample.core.spec import Json
+from dpsample.losses import Custom, Linear, Quantile
 from dpsample.privacy import (
     Certificate,
     EventCertificate,
     VerificationReport,
 )
 from dpsample.privacy.certificates.json_form import load_json
-from dpsample.privacy.certificates.page import document, summary
+from dpsample.privacy.certificates.page import Answered, document, summary
 from dpsample.privacy.certificates.verification_report import Check
 from dpsample.problem.facts import PublicFacts
 from dpsample.tables import Encoding
@@ -159,6 +161,11 @@ class Answer(Predictor):
 
         report = verify(self._proof, checker=checker)
         self._check_binding()
+        sealed = Check(
+            name="answer digest",
+            stated=self.digest,
+            recomputed="theta, names, encoding and certificate",
+        )
         theta = Check(
             name="theta",
             stated=f"{self.theta.size} number{'s' * (self.theta.size != 1)}",
@@ -166,7 +173,7 @@ class Answer(Predictor):
         )
         if signature is not None or public_key is not None:
             self._check_signature(signature, public_key)
-        return replace(report, checks=(*report.checks, theta))
+        return replace(report, checks=(*report.checks, theta, sealed))
 
     @abstractmethod
     def _check_theta(self) -> str:
@@ -222,28 +229,48 @@ class Answer(Predictor):
         }
         return json.dumps(content, indent=1, allow_nan=False)
 
-    def to_html(self) -> str:
+    def to_html(self, *, publisher: Mapping[str, str] | None = None) -> str:
         """Return a page about the answer for readers who are not experts.
+
+        Parameters
+        ----------
+        publisher : mapping of str to str, optional
+            Statements of the publisher, as for `Certificate.to_html`.
 
         Returns
         -------
         str
-            `Certificate.to_html` with the coefficients. The page contains the file to
-            verify, which is the one that `save` writes.
+            `Certificate.to_html` with the coefficients, their units and their meaning.
+            The page contains the file to verify, which is the one that `save` writes.
 
         Raises
         ------
         ValueError
-            If `verify` raises, because the answer may be from somebody else's file.
+            If `verify` raises, because the answer may be from somebody else's file, or
+            a statement of the publisher is not allowed.
         """
         self.verify()
+        units = [""] * self.theta.size
+        if self.encoding is not None:
+            units[: len(self.encoding.feature_names)] = (
+                self.encoding.describe_features()
+            )
+            if self.public_facts.intercept:
+                units[-1] = "always 1"
+        pairs = zip(self._name_coefficients(), units, strict=True)
         return document(
-            self._proof, answer=self._name_coefficients(), saved=self.to_json()
+            self._proof,
+            answer=[Answered(*named, unit) for named, unit in pairs],
+            saved=self.to_json(),
+            digest=self.digest,
+            meaning=describe_model(self.public_facts, self.encoding),
+            publisher=publisher,
         )
 
     def _repr_html_(self) -> str | None:
         """Return coefficients and the short form of the certificate, for notebooks."""
-        return summary(self._proof, answer=self._name_coefficients())
+        title = type(self).__name__
+        return summary(self._proof, answer=self._name_coefficients(), title=title)
 
     def _name_coefficients(self) -> list[tuple[str, float]]:
         return list(zip(self.feature_names, self.theta.tolist(), strict=True))
@@ -419,6 +446,41 @@ class Release(Answer):
         """Return coefficients and the certificate's statement."""
         theta = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
         return f"Release(theta={theta},\n  certificate={self.certificate!r})"
+
+
+def describe_model(facts: PublicFacts, encoding: Encoding | None) -> str:
+    """Return what the coefficients mean, in a sentence. Empty if that is unknown.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> facts = PublicFacts(num_records=9, dim=2, loss=dps.losses.Squared(),
+    ...                     domain=dps.domains.Ball(1.0), row_bound=1.0, row_norm=2.0,
+    ...                     response_bound=1.0)
+    >>> describe_model(facts, None)
+    'The predicted response is the sum of each feature times its value in the table.'
+    """
+    loss = facts.loss
+    if isinstance(loss, Custom | Linear) or not loss.has_margin:
+        return ""
+    terms = "the sum of each feature times its value in the table"
+    target = None if encoding is None else encoding.target
+    if not loss.is_classification:
+        name = "response" if target is None else repr(target)
+        which = f"{loss.level:g}-quantile of the" if isinstance(loss, Quantile) else ""
+        of_name = f"The {which or 'predicted'} {name} is {terms}"
+        is_scaled = encoding is not None and encoding.response_bound is not None
+        return of_name + (
+            ", scaled back to the range of the column." * is_scaled or "."
+        )
+    event = "the label 1"
+    labels = None if encoding is None else encoding.labels
+    if encoding is not None and target is not None:
+        positive = encoding.positive_label if labels is None else labels[1]
+        event = f"{target!r} being {1 if positive is None else positive!r}"
+    if isinstance(loss, LOG_ODDS):
+        return f"The log-odds of {event} are {terms}."
+    return f"The model predicts {event} if {terms} is at least 0."
 
 
 def load_answer(path: str | os.PathLike[str]) -> Release | Fit:

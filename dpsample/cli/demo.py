@@ -44,7 +44,7 @@ def run(output: Path | None, *, overwrite: bool = False) -> None:
         row_bound=1.0,
     )
     answer = dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-6))
-    screen.print_whole(answer.certificate.__rich__())
+    console.print(str(answer.certificate))
     diagnostics = answer.nonprivate_diagnostics or {}
     rows = [
         ("private", f"{diagnostics['risk']:.4f}"),
