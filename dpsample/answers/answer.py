@@ -173,7 +173,7 @@ class Answer(Predictor):
         )
         if signature is not None or public_key is not None:
             self._check_signature(signature, public_key)
-        return replace(report, checks=(*report.checks, theta, sealed))
+        return replace(report, checks=(*report.checks, sealed, theta))
 
     @abstractmethod
     def _check_theta(self) -> str:

@@ -144,7 +144,7 @@ class Statistic:
             stated=self.digest,
             recomputed="totals, names and certificate",
         )
-        return replace(report, checks=(*report.checks, line, sealed))
+        return replace(report, checks=(*report.checks, sealed, line))
 
     def to_json(self) -> str:
         """Return the statistic and its certificate as JSON, as `save` writes."""

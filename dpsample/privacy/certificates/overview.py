@@ -203,7 +203,7 @@ def state_of(certificate: Sealed) -> State:
         )
         return State("weak", words)
     if certificate.warnings:
-        return State("weak", "May be published in form only: read the warning.")
+        return State("weak", "May be published in form only, because of the warning.")
     return State("yes", "May be published if every condition below is confirmed.")
 
 

@@ -75,14 +75,14 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem .9rem;
   margin: .5rem 0; } dt { font-weight: 600; } dd { margin: 0; min-width: 0; }
 .blank { border-bottom: 1px solid #767676; min-height: 1.3em; }
 .pair { display: flex; flex-wrap: wrap; gap: 0 1.6rem; }
-.pair > * { flex: 1 1 20rem; min-width: 0; }
+.pair > * { flex: 1 1 24rem; min-width: 0; }
 table { border-collapse: collapse; width: 100%; margin: .6rem 0; }
 caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }
 th, td { text-align: left; vertical-align: top; padding: .25rem .4rem;
   border-bottom: 1px solid #c4c4c4; }
 th { font-weight: 600; } thead th { border-bottom: 2px solid #1a1a1a; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
-td.number { white-space: nowrap; } tbody th { min-width: 6.5rem; }
+td.number { white-space: nowrap; } tbody th { min-width: 7.5rem; }
 figure { margin: .6rem 0; } figcaption, .note { color: #444; font-size: .92rem; }
 svg { width: 100%; height: auto; } .chart { max-width: 27rem; display: block; }
 .bar { width: 22%; } .bar svg { height: 1rem; vertical-align: middle; }
@@ -259,7 +259,8 @@ def chart(
 
 def state_line(state: State, warnings: Sequence[str] = ()) -> Html:
     """Return a line that says whether the answer may be published, with a sign."""
-    words = " ".join([state.text, *warnings])
+    parts = [*warnings, state.text] if state.kind == "weak" else [state.text, *warnings]
+    words = " ".join(parts)
     return tag("p", f"{SEAL[state.kind]} {words}", class_=f"state {state.kind}")
 
 
@@ -547,16 +548,16 @@ def checked_publisher(publisher: object) -> dict[str, str]:
 def _released(screen: Overview, answer: Sequence[Answered], meaning: str) -> list[Html]:
     """Return the lines about the release, the numbers and their meaning."""
     lines = [
-        part for n, words in screen.facts for part in (tag("dt", n), tag("dd", words))
+        part
+        for name, words in screen.facts
+        for part in (tag("dt", name), tag("dd", words))
     ]
-    parts = [tag("dl", *lines)]
-    if answer:
-        parts.append(coefficient_table(answer))
-    if meaning:
-        parts.append(tag("p", meaning))
-    if screen.accuracy:
-        parts.append(tag("p", screen.accuracy))
-    return parts
+    left = [tag("dl", *lines)]
+    left += [tag("p", words) for words in (meaning, screen.accuracy) if words]
+    if not answer:
+        return left
+    numbers = tag("div", coefficient_table(answer))
+    return [tag("div", tag("div", *left), numbers, class_="pair")]
 
 
 def _conditions(screen: Overview) -> list[Html]:

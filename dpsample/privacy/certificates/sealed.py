@@ -368,6 +368,7 @@ class Sealed(ABC):
                 initial_indent=margin if i else name.ljust(len(margin)),
                 subsequent_indent=margin,
                 break_long_words=False,
+                break_on_hyphens=False,
             )
             for name, value in rows
             for i, part in enumerate(value.splitlines())
