@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dpsample.answers.predictions import LOG_ODDS, Predictor
+from dpsample.answers.predictions import Predictor, describe_model
 from dpsample.core import check, columns, files
 from dpsample.core.arrays import Array
 from dpsample.core.check import axes
 from dpsample.core.spec import Json
-from dpsample.losses import Custom, Linear, Quantile
 from dpsample.privacy import (
     Certificate,
     EventCertificate,
@@ -446,41 +445,6 @@ class Release(Answer):
         """Return coefficients and the certificate's statement."""
         theta = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
         return f"Release(theta={theta},\n  certificate={self.certificate!r})"
-
-
-def describe_model(facts: PublicFacts, encoding: Encoding | None) -> str:
-    """Return what the coefficients mean, in a sentence. Empty if that is unknown.
-
-    Examples
-    --------
-    >>> import dpsample as dps
-    >>> facts = PublicFacts(num_records=9, dim=2, loss=dps.losses.Squared(),
-    ...                     domain=dps.domains.Ball(1.0), row_bound=1.0, row_norm=2.0,
-    ...                     response_bound=1.0)
-    >>> describe_model(facts, None)
-    'The predicted response is the sum of each feature times its value in the table.'
-    """
-    loss = facts.loss
-    if isinstance(loss, Custom | Linear) or not loss.has_margin:
-        return ""
-    terms = "the sum of each feature times its value in the table"
-    target = None if encoding is None else encoding.target
-    if not loss.is_classification:
-        name = "response" if target is None else repr(target)
-        which = f"{loss.level:g}-quantile of the" if isinstance(loss, Quantile) else ""
-        of_name = f"The {which or 'predicted'} {name} is {terms}"
-        is_scaled = encoding is not None and encoding.response_bound is not None
-        return of_name + (
-            ", scaled back to the range of the column." * is_scaled or "."
-        )
-    event = "the label 1"
-    labels = None if encoding is None else encoding.labels
-    if encoding is not None and target is not None:
-        positive = encoding.positive_label if labels is None else labels[1]
-        event = f"{target!r} being {1 if positive is None else positive!r}"
-    if isinstance(loss, LOG_ODDS):
-        return f"The log-odds of {event} are {terms}."
-    return f"The model predicts {event} if {terms} is at least 0."
 
 
 def load_answer(path: str | os.PathLike[str]) -> Release | Fit:

@@ -289,6 +289,7 @@ def bounds(
 @app.command()
 def certificate(
     file: Answer,
+    *,
     details: Details = False,
     as_json: AsJson = False,
     html: Page = None,

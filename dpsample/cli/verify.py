@@ -60,10 +60,10 @@ def show(
     Without ``html`` the first screen is printed, or one of the ``forms`` "details" and
     "json". The file of the ``publisher`` has statements for the page.
     """
-    chosen = [f"--{name}" for name, is_chosen in forms.items() if is_chosen]
-    chosen += ["--html"] * (html is not None)
-    if len(chosen) > 1:
-        check.fail("the certificate", "shown in one form", " ".join(chosen))
+    options = [f"--{name}" for name, is_chosen in forms.items() if is_chosen]
+    options += ["--html"] * (html is not None)
+    if len(options) > 1:
+        check.fail("the certificate", "shown in one form", " ".join(options))
     if publisher is not None and html is None:
         check.fail("--publisher", "given with --html", "without it")
     stated = None if publisher is None else _read_publisher(publisher)
@@ -78,9 +78,9 @@ def show(
         if html is not None:
             return answer.to_html(publisher=stated)
         certificate = certificate_of(answer)
-        if "--json" in chosen:
+        if "--json" in options:
             return certificate.to_json()
-        return certificate.details() if chosen else str(certificate)
+        return certificate.details() if options else str(certificate)
 
     text = report_on(file, document)
     if text is None:

@@ -8,9 +8,6 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-# Maximum length of a text in the HTML form of an object. Longer ones are cut.
-LONGEST_TEXT = 300
-
 
 class Html(str):
     """A piece of markup. Strings of any other type are escaped."""
@@ -81,8 +78,8 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> H
     )
 
 
-def describe(title: str, rows: Iterable[tuple[str, object]], *more: Html) -> Html:
-    """Return the HTML form of an object: a title, and names with their values.
+def describe(title: str, rows: Iterable[tuple[str, object]], *parts: Html) -> Html:
+    """Return the HTML form of an object, with a title and names with their values.
 
     Examples
     --------
@@ -99,11 +96,12 @@ def describe(title: str, rows: Iterable[tuple[str, object]], *more: Html) -> Htm
         for name, value in rows
     ]
     caption = tag("caption", title, style="text-align:left;font-weight:bold")
-    return tag("div", tag("table", caption, tag("tbody", *body)), *more)
+    return tag("div", tag("table", caption, tag("tbody", *body)), *parts)
 
 
 def shorten(text: str) -> str:
     """Return a text, or the beginning of a very long one and its length."""
-    if len(text) <= LONGEST_TEXT:
+    longest = 300
+    if len(text) <= longest:
         return text
-    return f"{text[:LONGEST_TEXT]}… ({len(text)} characters)"
+    return f"{text[:longest]}… ({len(text)} characters)"

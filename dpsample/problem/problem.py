@@ -469,14 +469,14 @@ class Problem:
     def _rows(self) -> list[tuple[str, object]]:
         """Return names and values of public facts. None depends on the records."""
         names, first = self.feature_names, 6
-        more = f", and {len(names) - first} more" if len(names) > first else ""
+        others = f", and {len(names) - first} more" if len(names) > first else ""
         return [
             ("records", f"{self.num_records:,}"),
             ("coefficients", f"{self.dim:,}"),
             ("loss", self.loss),
             ("domain", self.domain),
             ("declared", self.facts.rows()[1][1]),
-            ("features", ", ".join(shorten(name) for name in names[:first]) + more),
+            ("features", ", ".join(shorten(name) for name in names[:first]) + others),
         ]
 
     def __repr__(self) -> str:

@@ -445,15 +445,15 @@ class Encoding:
                     texts.append(f"{slope:.3g} if it holds, otherwise 0")
                 else:
                     ends = [*map(float, self._range(column))]
-                    shown = [f"{end:g}" for end in ends]
+                    words = [f"{end:g}" for end in ends]
                     if column in schema.date:
-                        shown = [str(end) for end in schema.date[column]]
+                        words = [str(end) for end in schema.date[column]]
                     if column in schema.log:
                         ends = [float(log_scale(end)) for end in ends]
                     low, high = (f"{offset + slope * end:.3g}" for end in ends)
                     how = ", on a logarithmic scale" if column in schema.log else ""
                     texts.append(
-                        f"{shown[0]} to {shown[1]} becomes {low} to {high}{how}"
+                        f"{words[0]} to {words[1]} becomes {low} to {high}{how}"
                     )
         return tuple(texts)
 

@@ -232,7 +232,7 @@ def _compare_assumptions(
 ) -> None:
     """Fail unless a certificate has the assumptions of its kind and version."""
     present = (*expected, *of_search(stated.assumptions))
-    listed = registry().listed(present, stated.version)
+    listed = registry().select_version(present, stated.version)
     _compare_identifiers("assumptions", listed, stated.assumptions)
 
 

@@ -144,7 +144,7 @@ def resealed(content):
 @pytest.mark.parametrize("version", range(1, registry().version))
 def test_certificates_of_former_sentences_are_proved_and_show_them(version):
     certificate = final(sampler_share=0.1)
-    listed = registry().listed(certificate.assumptions, version)
+    listed = registry().select_version(certificate.assumptions, version)
     names = (*certificate.theorems, *listed)
     present = registry().words(names)
     content = json.loads(certificate.to_json()) | {"assumptions": list(listed)}

@@ -227,14 +227,16 @@ class Certificate(Published, MechanismTerms):
         bound, value = round_up(self.risk_bound), "expected loss"
         if self.has_ridge:
             value += " plus penalty"
-        given, of_what = "On average over draws", "the records"
+        average, of_what = "On average over draws", "the records"
         if self.risk == "population":
-            given += " and over records that are an independent sample of a population"
+            average += (
+                " and over records that are an independent sample of a population"
+            )
             of_what = "a new record"
         return (
-            f"{given}, the {value} of {of_what} is at most {bound} above the smallest "
-            f"one in {domain_name(self.facts.domain)}. This bound is proved for the "
-            "exact distribution of the draw. It is not an estimate."
+            f"{average}, the {value} of {of_what} is at most {bound} above the "
+            f"smallest one in {domain_name(self.facts.domain)}. This bound is proved for "
+            "the exact distribution of the draw. It is not an estimate."
         )
 
     def _spending(self) -> str:
@@ -245,7 +247,7 @@ class Certificate(Published, MechanismTerms):
         if self.gamma > 0.0:
             cost = self.gamma * (1.0 + math.exp(min(self.epsilon_proved, 700.0)))
             sampler = f"(1 + e^epsilon) gamma = {cost:.6g} for the sampler"
-        return f"{total}: delta_0 = {self.delta_exact:.6g} for the draw, {sampler}"
+        return f"{total} (delta_0 = {self.delta_exact:.6g} for the draw, {sampler})"
 
     def _settings(self) -> str:
         """Return the public inputs of the calibration that no other line has."""

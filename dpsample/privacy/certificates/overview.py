@@ -1,4 +1,4 @@
-"""Overview of a certificate: one screen for readers who are not experts.
+"""Overview of a certificate for readers who are not experts, on one screen.
 
 `overview` collects what the screen says, and `as_text` writes it for a terminal. The
 page shows the same sentences. Each follows from the fields of the certificate. What a
@@ -14,7 +14,7 @@ import textwrap
 from typing import Literal, NamedTuple
 
 from dpsample.core.public import __version__
-from dpsample.domains import Ball, Box, Domain, Simplex, WholeSpace
+from dpsample.domains import Domain
 from dpsample.losses import Custom, Linear
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, epsilon_of
 from dpsample.privacy.accounting.attack_risk import (
@@ -30,77 +30,9 @@ from dpsample.privacy.certificates.registry import INTERVALS, TUNED, registry
 from dpsample.privacy.certificates.sealed import Sealed
 from dpsample.problem.facts import PublicFacts
 
-# Width of the screen, of the names of its first lines, and of the lines of a table.
+# Width of the screen in characters.
 WIDTH = 80
-NAME_WIDTH = 13
-# Assumptions that certificates list since version 4. They are true of earlier ones.
-ALWAYS = ("COMPOSITION", "UNIT")
-# Assumptions about the functions of a user's own loss. For the losses of this package
-# they follow from the limits of the records.
-OF_OWN_LOSS = ("LOSS.DECLARED", "GRADIENTS", "MARGIN.SMOOTH", "MARGIN.BOUNDS")
-MODELS = {
-    "absolute": "a median regression",
-    "calibrated_logistic": "a logistic regression (calibrated logistic loss)",
-    "capped_logistic": "a classifier (capped logistic loss)",
-    "hinge": "a support vector machine",
-    "huber": "a robust regression (Huber loss)",
-    "linear": "a linear objective",
-    "logistic": "a logistic regression",
-    "power_four": "a regression (fourth power of the error)",
-    "quantile": "a quantile regression",
-    "smoothed_hinge": "a support vector machine (smoothed hinge loss)",
-    "squared": "a least-squares regression",
-}
-STATISTICS = {
-    "stats/count": "a count of records",
-    "stats/group_means": "means and counts of groups of records",
-    "stats/histogram": "counts of records in cells",
-    "stats/mean": "a mean",
-    "stats/quantile": "a quantile",
-    "stats/sum": "a sum",
-}
-NOISES = {
-    "discrete_laplace": "discrete Laplace",
-    "gaussian": "Gaussian",
-    "generalized_gaussian": "generalized Gaussian",
-    "k_norm": "K-norm",
-    "laplace": "Laplace",
-    "schatten_gaussian": "Schatten Gaussian",
-}
-# The other data set to which the guarantee compares, by the neighboring relation.
-OTHERWISE = {
-    "replace_one": "had any one of the {records} been different",
-    "zero_out": "had any one of the {records} been left out",
-}
-# Extent to which single records are protected, by the level of protection.
-PROTECTS = {
-    "high": (
-        "each single record, whatever it contains: the result says very little about "
-        "any one of them"
-    ),
-    "limited": (
-        "each single record, whatever it contains, as far as the table below limits "
-        "what can be learnt"
-    ),
-    "weak": (
-        "each single record, but so little that the result may say much about any one "
-        "of them"
-    ),
-    "none": (
-        "no single record well: the result may say nearly everything about any one of "
-        "them"
-    ),
-}
-ATTACKER = {
-    "replace_one": (
-        "The attacker knows all other records and has two candidates for this one. "
-        "One candidate may be the record of somebody else, so the bounds also cover "
-        "the question who is among the records."
-    ),
-    "zero_out": (
-        "The attacker knows all other records and asks whether this one contributed."
-    ),
-}
+# Heads of the table of attacks.
 COLUMNS = ("false alarms", "true cases found, at most", "by guessing", "evidence")
 
 
@@ -137,20 +69,21 @@ class Overview(NamedTuple):
 def overview(certificate: Sealed) -> Overview:
     """Return what the first screen says about a certificate."""
     facts, risk = certificate._facts_and_risk()
-    rows = [("Released", released(certificate)), ("From", source(certificate, facts))]
+    rows = [
+        ("Released", describe_release(certificate)),
+        ("From", source(certificate, facts)),
+    ]
     rows += _guarantee_rows(certificate, facts, risk)
     conditions, excluded = _conditions(certificate, facts, risk)
-    return Overview(
-        state=state_of(certificate),
-        records=_records(_count(certificate, facts)),
-        facts=tuple(rows),
-        attacker="" if risk is None else ATTACKER[risk.relation],
-        attacks=() if risk is None else _attack_rows(risk),
-        after_attacks="" if risk is None else _after_attacks(certificate, risk),
-        accuracy=certificate._accuracy(),
-        conditions=conditions,
-        excluded=excluded,
-    )
+    state, records = state_of(certificate), _records(_count(certificate, facts))
+    accuracy = certificate._accuracy()
+    if risk is None:
+        rest = ("", (), "", accuracy, conditions, excluded)
+    else:
+        attacker = registry().screen["attacker"][risk.relation]
+        said = _after_attacks(certificate, risk)
+        rest = (attacker, _attack_rows(risk), said, accuracy, conditions, excluded)
+    return Overview(state, records, tuple(rows), *rest)
 
 
 def as_text(certificate: Sealed) -> str:
@@ -158,9 +91,7 @@ def as_text(certificate: Sealed) -> str:
     screen = overview(certificate)
     lines = [_fill(f"WARNING  {words}", 0, 9) for words in certificate.warnings]
     lines += [_title(screen.state), ""]
-    lines += [
-        _fill(f"{n:<{NAME_WIDTH}}{text}", 2, NAME_WIDTH + 2) for n, text in screen.facts
-    ]
+    lines += [_fill(f"{n:<13}{text}", 2, 15) for n, text in screen.facts]
     if screen.attacks:
         lines += ["", "What an attacker can learn about one record, at most"]
         lines += [_fill(screen.attacker, 2), "", *_table(screen.attacks), ""]
@@ -207,28 +138,30 @@ def state_of(certificate: Sealed) -> State:
     return State("yes", "May be published if every condition below is confirmed.")
 
 
-def released(certificate: Sealed) -> str:
+def describe_release(certificate: Sealed) -> str:
     """Return what was released, in words."""
     kind, facts = certificate._kind, certificate._facts_and_risk()[0]
     if kind.startswith("stats/"):
-        return f"{STATISTICS[kind]}, with random noise"
+        return (
+            f"{registry().screen['statistics'][kind.split('/')[1]]}, with random noise"
+        )
     if kind.startswith("noise/"):
-        name = NOISES[kind.split("/")[1]]
+        name = registry().screen["noises"][kind.split("/")[1]]
         return f"the result of a query, with {name} noise"
     if facts is None:
         return f"the result of {getattr(certificate, certificate.MECHANISM)}"
     of_model = f"{coefficient_count(facts)} of {model(facts)}"
     if kind == "draw":
-        return f"nothing yet: a calibrated distribution for {of_model}"
+        return f"nothing yet, but a distribution was calibrated for {of_model}"
     if kind.startswith("draw/"):
-        return f"{of_model}: one random draw"
+        return f"{of_model}, in one random draw"
     if kind.startswith(TUNED):
-        return f"{of_model}: the best of a random number of trials"
+        return f"{of_model}, the best of a random number of trials"
     mechanism = getattr(certificate, certificate.MECHANISM)
     name = mechanism.type if isinstance(mechanism, MechanismSpec) else str(mechanism)
     if kind.startswith(INTERVALS):
-        return f"{of_model}: one fit with random noise, and its confidence intervals"
-    return f"{of_model}: one fit with random noise ({name})"
+        return f"{of_model}, from one fit with random noise, with intervals"
+    return f"{of_model}, from one fit with random noise ({name})"
 
 
 def coefficient_count(facts: PublicFacts) -> str:
@@ -241,13 +174,15 @@ def model(facts: PublicFacts) -> str:
     """Return the name of the model that the loss belongs to, in words."""
     if isinstance(facts.loss, Custom):
         return "a model with the user's own loss"
-    return MODELS.get(facts.loss.name, f"a model with the {facts.loss.name} loss")
+    names = registry().screen["models"]
+    return names.get(facts.loss.name, f"a model with the {facts.loss.name} loss")
 
 
 def source(certificate: Sealed, facts: PublicFacts | None) -> str:
     """Return the number and size of the records, in words."""
     if facts is None:
         return _records(_count(certificate, None))
+    # The constant 1 of an intercept is not a feature of the records.
     width = facts.dim - facts.intercept
     parts = [f"{width:,} feature{'s' * (width != 1)} each"]
     parts += ["a label" if facts.loss.is_classification else "a response"]
@@ -283,6 +218,7 @@ def limits(facts: PublicFacts) -> str:
     else:
         size = f"features of l{p:g} norm at most {bound}"
     parts = [size]
+    # Without a bound `Problem` accepts responses up to 1 for a linear loss.
     largest = facts.response_bound
     if largest is None and isinstance(facts.loss, Linear):
         largest = 1.0
@@ -299,12 +235,12 @@ def limits(facts: PublicFacts) -> str:
 
 def domain_name(domain: Domain) -> str:
     """Return a domain in words."""
-    if isinstance(domain, Ball) and domain.p == 2.0:
-        return f"the ball of radius {domain.radius:g}"
-    if isinstance(domain, Ball):
-        return f"the l{domain.p:g} ball of radius {domain.radius:g}"
-    names = {Box: "the box", Simplex: "the simplex", WholeSpace: "the whole space"}
-    return names.get(type(domain), "the domain")
+    name = domain.name.replace("_", " ")
+    radius, p = getattr(domain, "radius", None), getattr(domain, "p", 2.0)
+    if radius is None:
+        return f"the {name}"
+    size = "" if p == 2.0 else f"l{p:g} "
+    return f"the {size}{name} of radius {radius:g}"
 
 
 def shorten_number(value: float) -> str:
@@ -335,8 +271,10 @@ def _guarantee_rows(
         guarantee += ", and not the smaller epsilon that the budget asks for"
     count = _count(certificate, facts)
     records = "records" if count is None else f"{count:,} records"
-    change = OTHERWISE[certificate.budget.relation].format(records=records)
-    protects = PROTECTS[certificate.level]
+    change = registry().screen["otherwise"][certificate.budget.relation]
+    change = change.format(records=records)
+    protects = registry().screen["protects"][certificate.level]
+    # Both rounded up, so that the sentence stays true.
     factor = round_decimal(math.exp(epsilon), digits=3, up=True)
     plus = f", plus a probability of at most {small}" if delta > 0.0 else ""
     meaning = (
@@ -353,8 +291,8 @@ def _attack_rows(risk: AttackRisk) -> tuple[AttackRow, ...]:
         true_rate = float(risk.true_positive_rate(rate))
         evidence = float(percent(true_rate / rate, up=True)) / 100
         guess = f"{100 * rate:g}%"
-        found = f"{percent(true_rate, up=True)}%"
-        rows.append(AttackRow(guess, found, guess, f"× {evidence:.4g}"))
+        true_cases = f"{percent(true_rate, up=True)}%"
+        rows.append(AttackRow(guess, true_cases, guess, f"× {evidence:.4g}"))
     return tuple(rows)
 
 
@@ -365,10 +303,12 @@ def _after_attacks(certificate: Sealed, risk: AttackRisk) -> str:
     if risk.relation == "zero_out":
         question = "both answers are equally likely"
     text = (
-        "Evidence: an alarm multiplies the odds of a suspicion by at most this factor. "
+        "The evidence of an alarm is the largest factor by which it multiplies the "
+        "odds of a suspicion. "
         f"If {question}, the attacker is wrong at least {wrong}% of the time "
         "(guessing: 50%)."
     )
+    # At delta > 0 the factor has no bound for rare alarms.
     if certificate.budget.is_pure and certificate.epsilon_proved < LARGEST_EPSILON:
         factor = round_decimal(math.exp(certificate.epsilon_proved), digits=3, up=True)
         text += f" No evidence is ever stronger than × {float(factor):g}."
@@ -379,19 +319,22 @@ def _conditions(
     certificate: Sealed, facts: PublicFacts | None, risk: AttackRisk | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the conditions to confirm, and what is not included."""
-    names = dict.fromkeys((*certificate.assumptions, *ALWAYS))
+    # What was added to the list later is true of earlier certificates as well.
+    names = {*certificate.assumptions, *registry().since}
     has_own_loss = facts is not None and isinstance(facts.loss, Custom)
-    if facts is not None and not has_own_loss:
-        names = {n: None for n in names if n not in OF_OWN_LOSS}
+    if not has_own_loss:
+        # For losses of this package these follow from the limits of the records.
+        names -= {"LOSS.DECLARED", "GRADIENTS", "MARGIN.SMOOTH", "MARGIN.BOUNDS"}
     values = {
         "released": _answer_name(certificate, facts),
-        "limits": "" if facts is None else limits(facts),
+        "limits": "",
         "label": "",
         "own": ", or through the user's own loss" if has_own_loss else "",
         "group": _group(certificate, risk),
     }
-    if facts is not None and facts.loss.is_classification:
-        values["label"] = " with a label -1 or 1"
+    if facts is not None:
+        values["limits"] = limits(facts)
+        values["label"] = " with a label -1 or 1" * facts.loss.is_classification
     tables = registry().confirm, registry().excluded
     conditions, excluded = (
         tuple(dict.fromkeys(t[n].format(**values) for n in t if n in names))
@@ -420,7 +363,7 @@ def _group(certificate: Sealed, risk: AttackRisk | None) -> str:
         return ""
     if not epsilon < LARGEST_EPSILON:
         return ""
-    return f" (two records: epsilon = {round_up(epsilon)} at the same delta)"
+    return f", with epsilon = {round_up(epsilon)} for two records at the same delta"
 
 
 def _fill(text: str, indent: int, hanging: int | None = None) -> str:

@@ -32,23 +32,12 @@ from dpsample.privacy.certificates.overview import (
     as_text,
     overview,
 )
+from dpsample.privacy.certificates.registry import registry
 from dpsample.privacy.certificates.sealed import Sealed
 
 # Maximum number of coefficients in the first table, which shows the largest ones. With
 # so many the page still prints on one sheet.
 MAX_BARS = 12
-# Statements of the publisher, and their names on the page.
-PUBLISHER = {
-    "data_set": "Data set",
-    "controller": "Controller and contact",
-    "purpose": "Purpose of the release",
-    "record": "One record is",
-    "date": "Date",
-    "other_releases": "Other releases of these records",
-    "software": "Source of the program",
-}
-# Maximum length of a statement of the publisher.
-LONGEST_STATEMENT = 200
 # Information about a single record in the answer, by the level of protection.
 PROTECTION = {
     "high": "so that the results say very little about any single record",
@@ -267,7 +256,7 @@ def state_line(state: State, warnings: Sequence[str] = ()) -> Html:
 def publisher_section(publisher: Mapping[str, str]) -> list[Html]:
     """Return the statements of the publisher. What is not stated is left blank."""
     parts = []
-    for key, name in PUBLISHER.items():
+    for key, name in registry().screen["publisher"].items():
         stated = publisher.get(key, "")
         blank = {} if stated else {"class_": "blank"}
         parts += [tag("dt", name), tag("dd", stated, **blank)]
@@ -304,7 +293,7 @@ def attack_section(risk: AttackRisk, screen: Overview) -> list[Html]:
         decade_scale("true cases found, at most", lowest, is_share=True),
         title=(
             "Line: the largest share of true cases that an attack finds, over its "
-            "share of false alarms. Dashed line below it: guessing."
+            "share of false alarms. The dashed line below it is guessing."
         ),
         lines=[
             ("any attack, at most", best_attacks, NamePosition(-8.0, -4.0, "end")),
@@ -444,7 +433,7 @@ def coefficient_table(answer: Sequence[Answered]) -> Html:
 def summary(
     certificate: Sealed, *, answer: Sequence[tuple[str, float]] = (), title: str = ""
 ) -> str:
-    """Return the short form for notebooks: the answer, the state and the guarantee."""
+    """Return answer, state and guarantee in short, for notebooks."""
     screen = overview(certificate)
     rows = [row for row in screen.facts if row[0] in ("Released", "From", "Guarantee")]
     attacks = [table("Bounds of any attack", COLUMNS, screen.attacks)]
@@ -483,7 +472,7 @@ def document(
     meaning : str
         Meaning of the numbers, in a sentence.
     publisher : mapping of str to str, optional
-        Statements of the publisher, by the names of `PUBLISHER`.
+        Statements of the publisher, by the names of `to_html`.
 
     Raises
     ------
@@ -504,7 +493,7 @@ def document(
         tag("h2", "In short"),
         *summary_section(certificate, screen),
         tag("h2", "What was released"),
-        *_released(screen, answer, meaning),
+        *_release_section(screen, answer, meaning),
         tag("h2", "What an attacker can learn about one record"),
     ]
     if risk is None:
@@ -513,7 +502,7 @@ def document(
         parts += attack_section(risk, screen)
     parts += _conditions(screen)
     parts += [tag("h2", "How to check"), *_verification(certificate, saved, digest)]
-    parts += _folded(certificate, risk, answer)
+    parts += _folded_sections(certificate, risk, answer)
     parts += [tag("footer", tag("p", f"Shown by dpsample {__version__}."))]
     head = (
         '<meta charset="utf-8">\n'
@@ -533,19 +522,22 @@ def checked_publisher(publisher: object) -> dict[str, str]:
         return {}
     check.instance(Mapping, publisher=publisher)
     stated: dict[str, str] = {}
+    names, longest = registry().screen["publisher"], 200
     assert isinstance(publisher, Mapping)
     for name, words in publisher.items():
-        if name not in PUBLISHER:
-            condition = f"with names among {', '.join(PUBLISHER)}"
+        if name not in names:
+            condition = f"with names among {', '.join(names)}"
             check.fail("publisher", condition, check.describe(name))
-        if not isinstance(words, str) or len(words) > LONGEST_STATEMENT:
-            condition = f"a text of at most {LONGEST_STATEMENT} characters"
+        if not isinstance(words, str) or len(words) > longest:
+            condition = f"a text of at most {longest} characters"
             check.fail(f"publisher.{name}", condition, check.describe(words))
         stated[name] = " ".join(words.split())
     return stated
 
 
-def _released(screen: Overview, answer: Sequence[Answered], meaning: str) -> list[Html]:
+def _release_section(
+    screen: Overview, answer: Sequence[Answered], meaning: str
+) -> list[Html]:
     """Return the lines about the release, the numbers and their meaning."""
     lines = [
         part
@@ -584,7 +576,7 @@ def _verification(
         download=file,
     )
     command = tag("code", f"dpsample verify {file}")
-    shown = tag("code", digest or certificate.digest)
+    code = tag("code", digest or certificate.digest)
     steps = tag(
         "p",
         f"Install dpsample {__version__} or newer (it needs Python) from the source "
@@ -594,7 +586,7 @@ def _verification(
         command,
         ". It recomputes epsilon, delta and the numbers behind them, and shows the "
         "digest ",
-        shown,
+        code,
         ". The bounds of attacks follow from these numbers.",
     )
     warning = (
@@ -605,7 +597,7 @@ def _verification(
     return [steps, tag("p", warning)]
 
 
-def _folded(
+def _folded_sections(
     certificate: Sealed, risk: AttackRisk | None, answer: Sequence[Answered]
 ) -> list[Html]:
     """Return the folded sections, which are not printed unless they are opened."""
@@ -643,7 +635,7 @@ class Published(Sealed):
         Parameters
         ----------
         publisher : mapping of str to str, optional
-            Statements of the publisher: any of ``data_set``, ``controller``,
+            Statements of the publisher, any of ``data_set``, ``controller``,
             ``purpose``, ``record`` (what one record is), ``date``, ``other_releases``
             and ``software``, at most 200 characters each. They are shown as such and
             are not part of the certificate. Missing ones are blank lines.
@@ -651,9 +643,9 @@ class Published(Sealed):
         Returns
         -------
         str
-            One HTML document without scripts that loads nothing from elsewhere: the
-            first screen, a chart of the bounds on attacks, and the certificate itself,
-            as a link, with how to verify it. The privacy curve and the details are
+            One HTML document without scripts that loads nothing from elsewhere. It has
+            the first screen, a chart of the bounds on attacks, and the certificate
+            itself, as a link, with how to verify it. The privacy curve and the details are
             folded. It prints on one sheet of A4. It says "Not verified" if the
             certificate was read from JSON, unless `dpsample.verify` has passed before,
             as in the page of an answer and on the command line.

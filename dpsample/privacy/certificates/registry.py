@@ -58,10 +58,10 @@ class Registry:
     """Sentences by identifier, and kinds by name.
 
     ``confirm``, ``excluded`` and ``settled`` explain assumptions to readers who are not
-    experts, and are not binding. ``since`` has the first version of identifiers that
-    were added later. ``former`` has, by version, the sentences whose wording was
-    improved in the next version. ``types`` has the parameters of each type of
-    mechanism, in order. A parameter with a question mark may be missing.
+    experts. They are not binding, and neither are the words in ``screen``. ``since``
+    has the first version of identifiers that were added later. ``former`` has, by
+    version, the sentences whose wording was improved in the next version. ``types`` has
+    the parameters of each type of mechanism, in order. A parameter with a question mark may be missing.
     """
 
     version: int
@@ -71,6 +71,7 @@ class Registry:
     confirm: dict[str, str]
     excluded: dict[str, str]
     settled: dict[str, str]
+    screen: dict[str, dict[str, str]]
     former: dict[str, dict[str, str]]
     types: dict[str, tuple[str, ...]]
     kinds: dict[str, Kind]
@@ -102,18 +103,18 @@ class Registry:
         text = json.dumps(dict(zip(identifiers, words, strict=True)), sort_keys=True)
         return f"{version}:{hashlib.sha256(text.encode()).hexdigest()}"
 
-    def listed(
+    def select_version(
         self, identifiers: tuple[str, ...], version: int | None
     ) -> tuple[str, ...]:
         """Return the identifiers that certificates of a version list. None is today's.
 
         Examples
         --------
-        >>> registry().listed(("BITS", "UNIT"), 3)
+        >>> registry().select_version(("BITS", "UNIT"), 3)
         ('BITS',)
         """
-        known = self.version if version is None else version
-        return tuple(name for name in identifiers if self.since.get(name, 1) <= known)
+        last = self.version if version is None else version
+        return tuple(name for name in identifiers if self.since.get(name, 1) <= last)
 
     def version_of(self, seal: object) -> int:
         """Return the version that a seal names; today's if it names an unknown one."""

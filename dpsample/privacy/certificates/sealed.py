@@ -349,9 +349,9 @@ class Sealed(ABC):
         """Return the numbers, public inputs, theorems and assumptions as text.
 
         ``print(certificate)`` shows the first screen, for readers who are not experts.
-        This is the second level: what the budget is spent on, every public input, and
-        the binding sentences of theorems and assumptions by identifier. The third level
-        is `to_json`, with full precision.
+        This is the second level. It says what the budget is spent on, and has every
+        public input and the binding sentences of theorems and assumptions, by
+        identifier. The third level is `to_json`, with full precision.
 
         Returns
         -------
