@@ -54,13 +54,13 @@ def localization():
 
 
 def release():
-    """One private draw, the law that it comes from, and what it replaces."""
-    data = dps.datasets.logistic(20_000, 8, seed=1)
+    """One private draw, the distribution that it comes from, and what it replaces."""
+    data = dps.datasets.logistic(2_000, 5, seed=1)
     problem = dps.Problem(
         data.features,
         data.response,
         loss=dps.losses.Logistic(),
-        domain=dps.domains.Ball(3.0),
+        domain=dps.domains.Ball(2.0),
         row_bound=1.0,
     )
     answer = dps.release(problem, BUDGET, seed=2)
@@ -70,15 +70,16 @@ def release():
     best = answer.nonprivate_diagnostics["non_private_theta"]
     figure, ax = plt.subplots(figsize=SIZE, layout="constrained")
     positions = np.arange(problem.dim)
-    ax.violinplot(theta, positions, widths=0.8, showextrema=False)
+    shapes = ax.violinplot(theta, positions, widths=0.8, showextrema=False)
+    shapes["bodies"][0].set_label("distribution of draws (NOT PRIVATE)")
     ax.plot(positions, answer.theta, "o", ms=5, label="released")
-    ax.plot(positions, best, "x", label="best in the ball, not private")
+    ax.plot(positions, best, "x", label="best in the ball (NOT PRIVATE)")
     ax.axhline(0.0, color="0.8", lw=0.8, zorder=0)
+    ax.set_xticks(positions)
     ax.set_xlabel("coefficient")
-    ax.set_ylabel("value; shape: law of the draw")
-    ax.set_title("One draw, (1, 1e-6)-private, 20 000 records", fontsize="medium")
-    ax.set_ylim(top=0.7)
-    ax.legend(frameon=False, ncols=2, loc="upper left", fontsize="small")
+    ax.set_ylabel("value")
+    ax.set_title("One draw at epsilon 1 and delta 1e-6", fontsize="medium")
+    figure.legend(ncols=3, loc="outside lower center", fontsize="small")
     save(figure, "release")
 
 
@@ -111,7 +112,7 @@ def total_variation():
     )
     figure, ax = plt.subplots(figsize=SIZE, layout="constrained")
     for bound, marker, name in ((walk, "s", "RandomWalk"), (proximal, "v", "Proximal")):
-        label = f"{name}: 95 % limit from couplings"
+        label = f"{name}: 95% limit from couplings"
         ax.plot(bound.steps, bound.upper, f"{marker}-", ms=4, lw=1, label=label)
     ax.plot(proximal.steps, proximal.proved, "k--", label="Proximal: proved")
     ax.set_xscale("log")

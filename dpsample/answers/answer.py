@@ -408,10 +408,13 @@ class Release(Answer):
         return "in the domain, on the public grid"
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw coefficients with the spread that the mechanism can have.
+        """Draw the coefficients, and lines as long as the privacy noise can be.
 
+        A line reaches two standard deviations of the draw to both sides, at most.
         Strong convexity k mu bounds the variance of each coefficient by 1 / (k mu), a
-        public number (Brascamp-Lieb).
+        public number (Brascamp-Lieb). The line is not a confidence interval, because it
+        leaves out the pull of the regularizer and the error of sampling records. See
+        `dpsample.intervals` for those. Without a regularizer there are no lines.
 
         Parameters
         ----------
@@ -424,17 +427,28 @@ class Release(Answer):
             The axes.
         """
         count = self.theta.size
-        ax = axes(ax, figsize=(7.0, 0.25 * min(count, MAX_ROWS) + 1.2))
+        ax = axes(ax, figsize=(7.0, 0.25 * min(count, MAX_ROWS) + 1.6))
         # With many coefficients every second, third, ... one has a label.
         positions, every = np.arange(count), -(-count // MAX_ROWS)
-        spread = 1.0 / np.sqrt(self.certificate.k * self.certificate.mu)
-        ax.errorbar(self.theta, positions, xerr=spread, fmt="o", capsize=2, ms=4)
+        convexity = self.certificate.k * self.certificate.mu
+        if convexity > 0.0:
+            reach = 2.0 / np.sqrt(convexity)
+            ends = self.theta - reach, self.theta + reach
+            ax.hlines(positions, *ends, color="C0", alpha=0.4, lw=3)
+        ax.plot(self.theta, positions, "o", color="C0", ms=5, label="private")
         ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
         ax.set_yticks(positions[::every], self.feature_names[::every])
         ax.set_ylim(count - 0.5, -0.5)
-        ax.set_xlabel("coefficient, with the largest sd that the mechanism can have")
+        label = "coefficient"
+        if convexity > 0.0:
+            label += "\nline: 2 standard deviations of the privacy noise, at most."
+            label += "\nIt is not a confidence interval."
+        ax.set_xlabel(label)
         budget = self.certificate.budget
-        ax.set_title(f"({budget.epsilon:g}, {budget.delta:g})-DP release")
+        promise = f"({budget.epsilon:g}, {budget.delta:g})"
+        if budget.is_pure:
+            promise = f"{budget.epsilon:g}"
+        ax.set_title(f"One draw, {promise}-differentially private", fontsize="medium")
         return ax
 
     def __getstate__(self) -> dict[str, object]:

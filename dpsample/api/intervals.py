@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,7 +136,10 @@ class Intervals:
         ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
         ax.set_yticks(rows, self.feature_names)
         ax.set_ylim(count - 0.5, -0.5)
-        ax.set_xlabel(f"coefficient, {100 * self.level:g} % intervals")
+        notes = [f"NOTE: {FLAGS[name]}" for name in self.diagnostics["flags"]]
+        label = f"coefficient, each with an interval of confidence {self.level:.3g}"
+        lines = [label, *(fill(note, width=80) for note in notes)]
+        ax.set_xlabel("\n".join(lines))
         ax.legend()
         return ax
 

@@ -122,9 +122,9 @@ Checkpoint = Annotated[Path | None, Option(help="File to go on from.")]
 Study = Annotated[Path | None, Option("--output", help="netCDF file: NOT PRIVATE.")]
 ChainSeed = Annotated[int, Option(help="Seed of the chains.")]
 # The other commands.
-Picture = Annotated[
+DemoPage = Annotated[
     Path | None,
-    Option("--output", help="Picture to write, by default dpsample-demo.png."),
+    Option("--output", help="HTML page to write, by default dpsample-demo.html."),
 ]
 Paper = Annotated[
     str | None,
@@ -349,8 +349,8 @@ def sample(
 
 
 @app.command()
-def demo(output: Picture = None, overwrite: Overwrite = False) -> None:
-    """Release from 10,000 synthetic records and draw a picture."""
+def demo(output: DemoPage = None, overwrite: Overwrite = False) -> None:
+    """Fit a private model of 10,000 synthetic records, and write its page."""
     from dpsample.cli.demo import run
 
     run(output, overwrite=overwrite)

@@ -181,6 +181,8 @@ def _canvas(picture: _Picture) -> Canvas:
     from matplotlib.figure import Figure as Canvas
 
     figure, number = picture.figure, len(picture.panels)
+    if figure.dots:
+        return _dots(picture)
     rows = -(-number // MAX_COLUMNS)
     columns = -(-number // rows)
     with rc_context({"font.size": 9.0}):
@@ -195,11 +197,53 @@ def _canvas(picture: _Picture) -> Canvas:
         ):
             _panel(axis, picture, lines)
             axis.set_title(fill(title, width=40))
-        if figure.log_log:  # at the end: a limit stops the scaling to further data
+        if figure.log_log and figure.y_limits is None:
+            # At the end, because a limit stops the scaling to further data.
             grid.flat[0].set_ylim(bottom=picture.floor)
         default = ", ".join(picture.study.metric(n).title for n in figure.metrics)
         for row in grid:
             row[0].set_ylabel(figure.y_label or default)
+        canvas.suptitle(figure.title or picture.study.title)
+        _legend(canvas, picture)
+    return canvas
+
+
+def _dots(picture: _Picture) -> Canvas:
+    """Return a figure with one row for each value of x, the smallest mean on top."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Canvas
+
+    figure = picture.figure
+    lines = [line for panel_lines in picture.panels.values() for line in panel_lines]
+    # A cell with several references is in several lines, with one mean.
+    means = {
+        (line.estimate.params[figure.x], _legend_name(figure, line)): line.estimate
+        for line in lines
+    }
+    rows = sorted(means.items(), key=lambda row: row[1].mean)
+    if figure.log_log:
+        rows = [row for row in rows if row[1].mean > 0.0]
+    with rc_context({"font.size": 9.0}):
+        # Inches of the rows, and of title, axis and legend.
+        height = 0.24 * len(rows) + 1.7
+        canvas = Canvas((2.0 * PANEL_INCHES, height), layout="constrained")
+        axis = canvas.subplots()
+        for position, ((_, group), estimate) in enumerate(rows):
+            look = picture.looks[group] | {"linestyle": "none"}
+            axis.plot(estimate.mean, position, **look)
+            if math.isfinite(estimate.interval[0]):
+                axis.hlines(position, *estimate.interval, color=look["color"])
+        labels = [format_value(value) for (value, _), _ in rows]
+        axis.set_yticks(range(len(rows)), labels)
+        axis.set_ylim(len(rows) - 0.5, -0.5)
+        if figure.level is not None:
+            axis.axvline(figure.level, color="0.6", lw=1.0, zorder=0)
+        if figure.log_log:
+            axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_formatter("{x:g}")
+        default = ", ".join(picture.study.metric(n).title for n in figure.metrics)
+        axis.set_xlabel(figure.y_label or default)
+        axis.grid(True, axis="x", which="major", alpha=0.3)
         canvas.suptitle(figure.title or picture.study.title)
         _legend(canvas, picture)
     return canvas
@@ -260,7 +304,11 @@ def _scales(axis: Axes, picture: _Picture) -> None:
     elif picture.figure.log_log:
         axis.set_xscale("log")
         _label_all(axis, sorted(picture.positions.values()))
-    if picture.figure.log_log:
+    if picture.figure.level is not None:
+        axis.axhline(picture.figure.level, color="0.6", lw=1.0, zorder=0)
+    if picture.figure.y_limits is not None:
+        axis.set_ylim(*picture.figure.y_limits)
+    elif picture.figure.log_log:
         axis.set_yscale("log")
 
 
@@ -312,7 +360,11 @@ def _legend(canvas: Canvas, picture: _Picture) -> None:
     """Add one legend for all panels, with the lines and then the strokes of theory."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], label=g, **look) for g, look in picture.looks.items()]
+    plain = {"linestyle": "none"} if picture.figure.dots else {}
+    handles = [
+        Line2D([], [], label=group, **look | plain)
+        for group, look in picture.looks.items()
+    ]
     if picture.figure.bound:
         lines = (
             line for panel_lines in picture.panels.values() for line in panel_lines

@@ -160,6 +160,13 @@ class Figure:
         Draw bounds and expected values too.
     log_log : bool
         Logarithmic axes.
+    dots : bool
+        Draw one row for each value of ``x``, sorted by its mean, in place of lines.
+        ``lines`` then gives the colors, and there is one panel.
+    level : float, optional
+        Value of the metric with which all others are compared. It has a gray line.
+    y_limits : tuple of float, optional
+        Ends of the axis of the metric, which is then linear.
     title, x_label, y_label : str
         Texts. By default the titles of the study and of the metric.
     """
@@ -171,6 +178,9 @@ class Figure:
     where: Mapping[str, Any] = field(default_factory=dict)
     bound: bool = True
     log_log: bool = True
+    dots: bool = False
+    level: float | None = None
+    y_limits: tuple[float, float] | None = None
     title: str = ""
     x_label: str = ""
     y_label: str = ""
@@ -179,7 +189,7 @@ class Figure:
         """Validate the text fields. `Study` checks the names."""
         texts = {"x": self.x, "title": self.title}
         check.instance(str, **texts, x_label=self.x_label, y_label=self.y_label)
-        check.instance(bool, bound=self.bound, log_log=self.log_log)
+        check.instance(bool, bound=self.bound, log_log=self.log_log, dots=self.dots)
         check.instance(Mapping, where=self.where)
         for name in ("y", "lines", "panels"):
             value = getattr(self, name)

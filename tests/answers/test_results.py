@@ -305,7 +305,8 @@ def test_a_broken_file_is_refused(answer, tmp_path, case):
 def test_plot_shows_every_coefficient(answer):
     axes = answer.plot()
     assert [tick.get_text() for tick in axes.get_yticklabels()] == NAMES
-    assert "(1, 1e-06)-DP" in axes.get_title()
+    assert "(1, 1e-06)-differentially private" in axes.get_title()
+    assert "not a confidence interval" in axes.get_xlabel()
     assert axes.get_ylim() == (1.5, -0.5)
     axes.figure.clear()
     again = answer.plot(ax=axes.figure.subplots())

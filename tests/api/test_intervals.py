@@ -505,6 +505,8 @@ def test_the_picture_says_what_is_not_private():
     ax = bars.plot(non_private=(TRUTH, np.full(3, 0.1)))
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert labels == ["(1, 1e-06)-DP", "NOT PRIVATE"]
+    doubtful = replace(bars, diagnostics={"flags": ("variance",)})
+    assert "NOTE: " in doubtful.plot().get_xlabel()
     plt.close("all")
 
 

@@ -270,24 +270,17 @@ def test_a_group_of_commands_alone_lists_them(capsys):
     assert all(f"\n  {name} " in out for name in ("list", "run", "report"))
 
 
-def test_demo_prints_the_certificate_and_saves_a_picture(tmp_path, capsys):
-    picture = tmp_path / "demo.png"
-    assert cli.main(["demo", "--output", str(picture)]) == 0
-    out = capsys.readouterr().out
-    assert "(1, 1e-06)-DP" in out
-    assert "NOT PRIVATE" in out
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_demo_without_matplotlib_says_how_to_get_the_picture(
-    tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+def test_demo_ends_with_a_certificate_for_every_reader(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # not installed
     monkeypatch.setattr(demo, "NUM_RECORDS", 500)
-    assert cli.main(["demo", "--output", str(tmp_path / "demo.png")]) == 0
-    assert "pip install 'dpsample[plots]'" in capsys.readouterr().out
-    assert not (tmp_path / "demo.png").exists()
+    page = tmp_path / "demo.html"
+    assert cli.main(["demo", "--output", str(page)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "(1, 1e-06)-DP" in out and "NOT PRIVATE" in out
+    assert out.index("guarantee") < out.index("What is proved: ")
+    assert "The guess is wrong with probability 45.2 % or more" in out
+    text = page.read_text("utf-8")
+    assert "May be published" in text and "What an attacker can learn" in text
 
 
 @pytest.mark.slow

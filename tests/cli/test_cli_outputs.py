@@ -40,11 +40,11 @@ def test_what_exists_is_replaced_on_request_alone(
 ):  # F8, P4
     monkeypatch.setattr(demo, "NUM_RECORDS", 200)
     option, is_private = OUTPUTS[name]
-    path = tmp_path / ("output.png" if name == "demo" else "output.nc")
+    path = tmp_path / ("output.html" if name == "demo" else "output.nc")
     path.write_text("an older answer")
     path.chmod(0o644)
     given = [a for a in CASES[name][0](folder) if a not in ("--output", "--overwrite")]
-    given = [a for a in given if not a.endswith(".png")] + [option, str(path)]
+    given = [a for a in given if not a.endswith(".html")] + [option, str(path)]
     with monkeypatch.context() as patch:
         patch.setattr(screen, "console", None)  # nothing is begun
         assert cli.main(given) == 2
@@ -58,12 +58,12 @@ def test_what_exists_is_replaced_on_request_alone(
 
 
 @pytest.mark.slow
-def test_the_picture_of_the_last_demo_is_replaced(tmp_path, monkeypatch):
+def test_the_page_of_the_last_demo_is_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "NUM_RECORDS", 200)
     for _ in range(2):
         assert cli.main(["demo"]) == 0
-    assert os.listdir() == ["dpsample-demo.png"]
+    assert os.listdir() == ["dpsample-demo.html"]
 
 
 def test_a_file_that_comes_while_we_draw_is_kept_and_so_is_the_answer(

@@ -233,7 +233,7 @@ begin = time.process_time()
 {code}
 print(time.process_time() - begin)
 """
-HEAVY = "scipy pandas typer rich arviz_base xarray dp_accounting matplotlib".split()
+HEAVY = "scipy pandas typer rich xarray dp_accounting matplotlib".split()
 
 
 @pytest.mark.slow

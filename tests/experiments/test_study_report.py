@@ -212,3 +212,21 @@ def test_false_and_true_are_names_on_the_axis(tmp_path):
     draw(declared, comparisons(found, {}), tmp_path)
     text = (tmp_path / "s-1.svg").read_text()
     assert all(f">{format_value(name)}</text>" in text for name in (False, True))
+
+
+def test_dots_are_sorted_by_their_means(tmp_path):
+    figure = Figure(x="n", y="x", lines="kind", dots=True, level=1.0, title="claims")
+    grid = {"n": ("small", "large"), "kind": "a"}
+    declared = study(Metric("x"), grid=grid, figures=(figure,))
+    means = {"small": 0.5, "large": 4.0}
+    for sign in (1.0, -1.0):
+        measured = [
+            Row(cell.key, 0, 0.0, {"x": means[cell.params["n"]] ** sign})
+            for cell in declared.cells()
+        ]
+        found = estimates(declared, measured, quick=False)
+        draw(declared, comparisons(found, {}), tmp_path)
+        text = (tmp_path / "s-1.svg").read_text()
+        # In the file labels stand in the order of their positions, from above.
+        is_small_first = text.index(">small</text>") < text.index(">large</text>")
+        assert is_small_first == (sign > 0.0) and ">claims</text>" in text

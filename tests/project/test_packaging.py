@@ -78,7 +78,7 @@ def test_the_recipe_agrees_with_the_project():
     assert "${{" not in text.replace("${{ PYTHON }}", "")
     run = {line.replace(" ", "") for line in recipe["requirements"]["run"]}
     needed = {re.sub(r"\[.*?\]", "", line) for line in PROJECT["dependencies"]}
-    extras = {"h5netcdf", "xarray"}  # conda has no extras: what those above bring
+    extras = {"h5py"}  # conda has no extras: what those above bring
     assert run == needed | extras | {f"python{PROJECT['requires-python']}"}
     (entry,) = recipe["build"]["python"]["entry_points"]
     assert dict([entry.split(" = ")]) == PROJECT["scripts"]

@@ -39,7 +39,7 @@ CASES = {
     "certificate": (lambda f: ["certificate", f"{f}/a.json"], 0),
     "predict": (lambda f: ["predict", f"{f}/a.json", f"{f}/new.csv"], 0),
     "bounds": (lambda f: ["bounds", f"{f}/r.csv"], 0),
-    "demo": (lambda f: ["demo", "--output", f"{f}/demo.png", "--overwrite"], 0),
+    "demo": (lambda f: ["demo", "--output", f"{f}/demo.html", "--overwrite"], 0),
     "stat": (
         lambda f: [
             *("stat", f"{f}/r.csv", "mean", "--column", COEFFICIENT, "--seed", "3"),

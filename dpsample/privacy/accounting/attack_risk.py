@@ -221,10 +221,11 @@ class AttackRisk:
         """
         ax = axes(ax, figsize=(5.0, 4.0))
         rates = np.geomspace(1e-4, 1.0, 41)
-        ax.loglog(rates, self.true_positive_rate(rates), label="at most")
+        bounds = self.true_positive_rate(rates)
+        ax.loglog(rates, bounds, label="every attack is below")
         ax.loglog(rates, rates, color="0.5", linestyle="--", label="blind guess")
-        ax.set_xlabel("false-positive rate")
-        ax.set_ylabel("true-positive rate")
+        ax.set_xlabel("share of false alarms")
+        ax.set_ylabel("share of true cases found")
         ax.set_title(f"Attacks that ask {QUESTIONS[self.relation]}", fontsize="medium")
         ax.legend()
         return ax

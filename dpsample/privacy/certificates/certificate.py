@@ -235,8 +235,8 @@ class Certificate(Published, MechanismTerms):
             of_what = "a new record"
         return (
             f"{average}, the {value} of {of_what} is at most {bound} above the "
-            f"smallest one in {domain_name(self.facts.domain)}. This bound is proved for "
-            "the exact distribution of the draw. It is not an estimate."
+            f"smallest one in {domain_name(self.facts.domain)}. This bound is proved "
+            "for the exact distribution of the draw. It is not an estimate."
         )
 
     def _spending(self) -> str:

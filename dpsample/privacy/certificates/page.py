@@ -645,8 +645,8 @@ class Published(Sealed):
         str
             One HTML document without scripts that loads nothing from elsewhere. It has
             the first screen, a chart of the bounds on attacks, and the certificate
-            itself, as a link, with how to verify it. The privacy curve and the details are
-            folded. It prints on one sheet of A4. It says "Not verified" if the
+            itself, as a link, with how to verify it. The privacy curve and the details
+            are folded. It prints on one sheet of A4. It says "Not verified" if the
             certificate was read from JSON, unless `dpsample.verify` has passed before,
             as in the page of an answer and on the command line.
 

@@ -61,7 +61,8 @@ class Registry:
     experts. They are not binding, and neither are the words in ``screen``. ``since``
     has the first version of identifiers that were added later. ``former`` has, by
     version, the sentences whose wording was improved in the next version. ``types`` has
-    the parameters of each type of mechanism, in order. A parameter with a question mark may be missing.
+    the parameters of each type of mechanism, in order. A parameter with a question mark
+    may be missing.
     """
 
     version: int
