@@ -9,8 +9,8 @@ import dpsample as dps
 from dpsample.api.replicate import Replicates
 from dpsample.core import markup
 from dpsample.diagnostics.summaries import CheckReport, Finding
-from tests.privacy.test_certificate_page import HOSTILE, Page
 from tests.support.golden_certificates import BUDGET, golden, problem
+from tests.support.html_pages import HOSTILE, Page
 
 # Longest form, in characters. A screen of a notebook holds about so many.
 LONGEST = 9_000

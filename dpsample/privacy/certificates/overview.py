@@ -204,9 +204,10 @@ def _records(count: int | None) -> str:
     return f"{count:,} record{'s' * (count != 1)}"
 
 
-def limits(facts: PublicFacts) -> str:
-    """Return the declared limits of a record, in words."""
-    bound, p = f"{facts.row_bound:g}", facts.row_norm
+def limits(facts: PublicFacts, *, has_label: bool) -> str:
+    """Return the declared limits of a record, in words, perhaps with its label."""
+    # Rounded up, because a smaller limit would be another one.
+    bound, p = round_up(facts.row_bound), facts.row_norm
     if facts.is_matrix:
         size = f"features of Schatten-{p:g} norm at most {bound}"
     elif p == 2.0:
@@ -223,13 +224,12 @@ def limits(facts: PublicFacts) -> str:
     if largest is None and isinstance(facts.loss, Linear):
         largest = 1.0
     if facts.loss.is_classification:
-        parts.append("a label -1 or 1")
+        parts += ["a label -1 or 1"] * has_label
     elif largest is not None and math.isfinite(largest):
-        parts.append(f"a response between -{largest:g} and {largest:g}")
+        parts.append(f"a response between -{round_up(largest)} and {round_up(largest)}")
     if facts.offset_bound > 0.0:
-        parts.append(
-            f"an offset between -{facts.offset_bound:g} and {facts.offset_bound:g}"
-        )
+        offset = round_up(facts.offset_bound)
+        parts.append(f"an offset between -{offset} and {offset}")
     return " and ".join(parts)
 
 
@@ -333,7 +333,8 @@ def _conditions(
         "group": _group(certificate, risk),
     }
     if facts is not None:
-        values["limits"] = limits(facts)
+        is_clipped = "RECORDS.CLIPPED" in names
+        values["limits"] = limits(facts, has_label=not is_clipped)
         values["label"] = " with a label -1 or 1" * facts.loss.is_classification
     tables = registry().confirm, registry().excluded
     conditions, excluded = (
