@@ -20,7 +20,6 @@ from dpsample import cli
 from dpsample.cli.commands import app
 from dpsample.core.public import public_modules
 from tests.support.project_files import CSV_TUTORIAL, PROJECT, ROOT, shown_to_users
-from tests.support.project_files import blocks as blocks_of
 from tests.support.tiers import slow
 
 # README.md and CONTRIBUTING.md have tests of their own; CHANGELOG.md has no code.
@@ -59,11 +58,11 @@ def folder(made, tmp_path):
 def made(tmp_path_factory):
     """A folder with the files of a tutorial, and the answer that its command makes."""
     folder = tmp_path_factory.mktemp("site")
-    (folder / "patients.csv").write_text(blocks_of("csv", CSV_TUTORIAL)[0])
-    (folder / "bounds.toml").write_text(blocks_of("toml", CSV_TUTORIAL)[0])
+    (folder / "patients.csv").write_text(blocks(CSV_TUTORIAL, "csv")[0])
+    (folder / "bounds.toml").write_text(blocks(CSV_TUTORIAL, "toml")[0])
     (folder / "new.csv").write_text("ward,cost,age\nsouth,700,66\n")
     with contextlib.chdir(folder):
-        assert cli.main(shlex.split(blocks_of("sh", CSV_TUTORIAL)[0])[1:]) == 0
+        assert cli.main(shlex.split(blocks(CSV_TUTORIAL, "sh")[0])[1:]) == 0
     return folder
 
 
@@ -193,3 +192,37 @@ def test_broken_links_are_found(tmp_path):
     (tmp_path / "a.html").write_text(text)
     (tmp_path / "b.html").write_text('<p id="elsewhere">')
     assert list(broken(tmp_path)) == ["a.html: b.html#there", "a.html: z.png"]
+
+
+# Characters that fit beside the navigation on a laptop. Words in a cell are not broken.
+MAX_TABLE_WIDTH = 105
+GENERATED = {"papers.md", "causes.md", "errata.md"}
+
+
+def wide_tables(text):
+    """Return first lines of tables that cannot be made as narrow as a laptop."""
+    text = re.sub(r"\]\([^)]*\)", "]", text).replace(r"\|", "/")
+    for table in re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE):
+        rows = [line.strip("| ").split("|") for line in table.strip().splitlines()]
+        cells = [row for row in rows if not set("".join(row)) <= set("-: ")]
+        widths = [
+            max(len(word) for cell in column for word in [*cell.split(), ""])
+            for column in zip(*cells, strict=False)
+        ]
+        if sum(widths) + 3 * len(widths) > MAX_TABLE_WIDTH:
+            yield table.splitlines()[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_tables_fit_on_a_laptop(page):
+    if page.name not in GENERATED:
+        assert list(wide_tables(page.read_text("utf-8"))) == []
+
+
+def test_a_wide_table_is_found():
+    word = "a_name_of_a_test_that_is_far_too_long_for_one_column_of_a_table"
+    row = f"| {word} | x | {word} |"
+    assert list(wide_tables(f"| a | b | c |\n|---|---|---|\n{row}\n")) == [
+        "| a | b | c |"
+    ]
+    assert list(wide_tables("| a | b |\n|---|---|\n| two words | [x](long) |\n")) == []

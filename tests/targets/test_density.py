@@ -2,16 +2,23 @@
 
 import copy
 import dataclasses
+import enum
 import pickle
+import threading
 import warnings
 from typing import NamedTuple
 
+import numba
 import numpy as np
 import pytest
 from numba import njit
+from scipy.stats import beta
 
 import dpsample as dps
+from dpsample.core.user_functions import UserData, UserFunction, recorded_errors
 from dpsample.targets.reduced import reduce
+from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import one_in
 
 MATRIX = np.array([[2.0, 0.5], [0.5, 1.0]])
 POINT = np.array([1.0, 2.0])
@@ -49,6 +56,7 @@ def gaussian(**options):
 
 
 class TestForms:
+    @one_in(9)
     @pytest.mark.parametrize(
         "options",
         [
@@ -77,11 +85,13 @@ class TestForms:
         assert target.energy(POINT) == pytest.approx(value, rel=1e-12)
         np.testing.assert_allclose(target.gradient(POINT), slope, rtol=1e-6)
 
+    @pytest.mark.slow
     def test_copies_have_their_own_data(self):
         copies = [copy.deepcopy(gaussian()), pickle.loads(pickle.dumps(gaussian()))]
         for other in copies:  # the originals and their data are gone
             assert other.energy(POINT) == quadratic(POINT, MATRIX)
 
+    @pytest.mark.slow
     def test_globals_are_those_of_the_construction(self, monkeypatch):
         target = dps.Density(energy=scaled, dim=2)
         monkeypatch.setitem(globals(), "SCALE", 50.0)
@@ -90,6 +100,7 @@ class TestForms:
             assert same.energy(POINT) == pytest.approx(2.5)
         assert dps.Density(energy=scaled, dim=2).energy(POINT) == pytest.approx(125.0)
 
+    @pytest.mark.slow
     def test_data_of_another_byte_order(self):
         target = gaussian(data=MATRIX.astype(">f8"))
         assert target.energy(POINT) == quadratic(POINT, MATRIX)
@@ -100,6 +111,7 @@ class TestForms:
         matrix[:] = 0.0
         assert target.energy(POINT) == quadratic(POINT, MATRIX)
 
+    @pytest.mark.slow
     def test_replace(self):
         target = dataclasses.replace(gaussian(), k=2.0)
         assert target.energy(POINT) == 2.0 * quadratic(POINT, MATRIX)
@@ -108,6 +120,7 @@ class TestForms:
         with pytest.raises(AttributeError, match="has no records"):
             getattr(gaussian(), "problem")  # noqa: B009
 
+    @pytest.mark.slow
     def test_differences_near_a_wall_and_with_a_large_offset(self):
         wall = dps.Density(
             energy=lambda x: -0.5 * np.log(x[0]) - 0.5 * np.log(1e-4 - x[0]),
@@ -192,6 +205,7 @@ scaled_by_numba = njit(scaled)
 
 
 class TestRefusals:
+    @one_in(4)
     @pytest.mark.parametrize(
         ("options", "message"),
         [
@@ -253,6 +267,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match=message):
             gaussian(**options)
 
+    @pytest.mark.slow
     def test_a_function_compiled_with_other_globals_is_refused(self, monkeypatch):
         """At the origin both values are 0."""
         dps.Density(energy=scaled_by_numba, dim=2)
@@ -260,6 +275,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match="the same function if Numba"):
             dps.Density(energy=scaled_by_numba, dim=2)
 
+    @pytest.mark.slow
     def test_replace_takes_no_other_functions(self):
         for change in ({"energy": negative}, {"data": 2.0 * MATRIX}):
             with pytest.raises(ValueError, match="Make a new Density"):
@@ -279,6 +295,7 @@ class TestRefusals:
             warnings.simplefilter("error")
             gaussian()
 
+    @pytest.mark.slow
     def test_tails_beyond_overflow_are_followed_inwards(self):
         """A funnel: along the first axis 0 times infinity begins at -700."""
 
@@ -317,6 +334,7 @@ def mean_square(target, sampler):
     return squares.mean(), chains.std(ddof=1) / np.sqrt(len(chains))
 
 
+@one_in(7)
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.__name__)
 def test_every_sampler_has_the_right_law_or_refuses(sampler):
     """exp(-50 |x|^2) in the unit disk, where the uniform law has E x^2 = 1/4."""
@@ -335,6 +353,7 @@ def half_disk(theta):
     return 0.5 * theta @ theta if theta @ theta < 4.0 else np.inf
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", ["BilliardHMC", "MALA", "RandomWalk"])
 def test_chains_start_where_the_density_is_positive(name):
     """A wide box around the support: starts outside of it would stay there."""
@@ -353,6 +372,7 @@ def fails_rarely(theta):
     return 0.5 * theta @ theta
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("energy", "message"),
     [
@@ -385,6 +405,7 @@ def raises_in_a_corner(theta):
     return theta @ theta <= 1.0
 
 
+@pytest.mark.slow
 def test_a_mode_far_away_is_found():
     """Energies of 5e15 at the origin, whose rounding is near 1."""
     target = dps.Density(energy=lambda x: 0.5 * (x[0] - 1e8) ** 2, dim=1)
@@ -393,6 +414,7 @@ def test_a_mode_far_away_is_found():
     assert np.mean(off**2) == pytest.approx(1.0, rel=0.3)
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", ["MALA", "RandomWalk", "ChordSlice"])
 def test_a_mode_in_the_corner_of_a_half_infinite_box(name):
     """exp(-x - y) above 1e6, whose interior point is as far away as the origin."""
@@ -412,6 +434,7 @@ def test_a_mode_in_the_corner_of_a_half_infinite_box(name):
     assert off.mean() == pytest.approx(1.0, rel=0.2)
 
 
+@pytest.mark.slow
 def test_trajectories_that_diverge_are_warned_of():
     """A funnel, whose neck is not reached although the chains agree."""
 
@@ -431,6 +454,7 @@ def test_lengths_whose_squares_are_no_numbers_are_refused(upper):
         dps.Density(energy=lambda x: 0.0, dim=2, domain=box)
 
 
+@pytest.mark.slow
 def test_equalities_are_drawn_in_free_coordinates():
     """Dirichlet(2, 2, 2) on a polytope that is the simplex."""
     polytope = dps.domains.Polytope(
@@ -451,6 +475,155 @@ def test_equalities_are_drawn_in_free_coordinates():
     np.testing.assert_allclose(theta.var(axis=0), variance, rtol=0.2)
 
 
+def nearly_independent(target, sampler="auto"):
+    """Draws of which three quarters are left out."""
+    draws = dps.sample(
+        target, sampler=sampler, num_draws=2000, seed=1, progress=False, check=False
+    )
+    return draws.posterior["theta"].values[:, ::4, 0].ravel()
+
+
+@pytest.mark.parametrize("dim", [2, 4])
+def test_dirichlet_densities_on_the_simplex(dim):
+    target = dps.Density(
+        log_density=lambda x: np.sum(np.log(x)),
+        dim=dim,
+        domain=dps.domains.Simplex(),
+    )
+    draws = nearly_independent(target)
+    assert_law(draws, beta(2.0, 2.0 * (dim - 1)).cdf)
+    with rejected():  # the exponent of the density is lost
+        assert_law(draws, beta(1.0, dim - 1.0).cdf)
+
+
+def test_slices_of_a_density_that_is_infinite_at_both_ends():
+    """Beta(1/2, 1/2), whose value is NaN where rounding leads outside."""
+    target = dps.Density(
+        log_density=lambda x: -0.5 * np.log(x[0]) - 0.5 * np.log(1.0 - x[0]),
+        dim=1,
+        domain=dps.domains.Box(0.0, 1.0),
+        convex=False,
+    )
+    draws = nearly_independent(target, dps.samplers.ChordSlice(num_steps=5))
+    assert_law(draws, beta(0.5, 0.5).cdf)
+    with rejected():
+        assert_law(draws, beta(1.0, 1.0).cdf)
+
+
+class Swapped(NamedTuple):
+    factor: float
+    matrix: np.ndarray
+
+
+class Unit(enum.IntEnum):
+    size = 1
+
+
+def product_of(*helpers):
+    first, second, third = helpers
+    return lambda x: first(x[0]) * second(x[1]) * third(x[2])
+
+
+def scale_by(value):
+    return njit(lambda x: value * x)
+
+
+def reads(value):
+    return lambda x: value
+
+
+ONE, TWO = scale_by(1.0), scale_by(2.0)
+
+
+def vectorize(value):
+    return numba.vectorize(lambda x: value * x)
+
+
+def as_c_function(value):
+    return numba.cfunc("f8(f8)")(lambda x: value * x)
+
+
+def digest(function, data=None):
+    copied = UserData(data)
+    return UserFunction("energy", function, copied).digest(), copied.digest()
+
+
+class TestIdentity:
+    """What a checkpoint knows of functions, in which no address counts."""
+
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            (product_of(ONE, TWO, ONE), product_of(ONE, TWO, TWO)),
+            (product_of(ONE, ONE, TWO), product_of(ONE, TWO, TWO)),
+            (reads(scale_by(1.0)), reads(scale_by(3.0))),
+            (reads(vectorize(1.0)), reads(vectorize(3.0))),
+            (reads(as_c_function(1.0)), reads(as_c_function(3.0))),
+            (reads(np.ones(2)), reads(np.ones((2, 1)))),
+            (reads(Numbers(1.0, 2.0)), reads(Swapped(1.0, 2.0))),
+            (reads(Unit), reads(enum.IntEnum("Unit", {"size": 2}))),
+            (reads(((1,), 2)), reads((1, (2,)))),
+            (reads(1j), reads(2j)),
+            (reads(slice(0, 1)), reads(slice(0, 2))),
+            (reads(1), reads(1.0)),
+        ],
+    )
+    def test_other_functions_have_other_digests(self, first, second):
+        assert digest(first) != digest(second)
+        assert digest(first) == digest(first)
+
+    def test_equal_functions_have_equal_digests(self):
+        functions = [product_of(scale_by(1.0), ONE, scale_by(2.0)) for _ in range(2)]
+        assert digest(functions[0]) == digest(functions[1])
+
+    def test_fields_of_data_count(self):
+        data = [Numbers(1.0, 2.0), Swapped(1.0, 2.0)]
+        assert digest(reads(1), data[0]) != digest(reads(1), data[1])
+
+    def test_an_edited_closure(self):
+        """The compiled function has the array of its construction, in all copies."""
+        array = np.array([1.0, 2.0, 3.0])
+        target = dps.Density(
+            energy=reads_squares(array), dim=3, domain=dps.domains.Simplex()
+        )
+        point = np.array([0.2, 0.3, 0.5])
+        energy, known = target.energy(point), target.identity(point)
+        array[:] = 100.0
+        inner = reduce(target)
+        assert inner.target.energy(inner.drop(point)) == pytest.approx(energy)
+        assert copy.deepcopy(target).energy(point) == energy
+        assert target.identity(point) == known
+        other = dps.Density(energy=reads_squares(array), dim=3)
+        assert other.energy(point) == pytest.approx(50.0 * point @ point)
+        assert other.functions.digests() != target.functions.digests()
+
+
+def reads_squares(array):
+    return lambda x: 0.5 * x @ (array * x)
+
+
+def test_failures_of_two_threads_are_not_mixed():
+    """One energy raises, and the other is NaN, while both are recorded."""
+    targets = {
+        "raised RuntimeError: my own text": dps.Density(
+            energy=fails_rarely, dim=2, domain=dps.domains.Box(-3.0, 3.0)
+        ),
+        "returned NaN": dps.Density(
+            energy=lambda x: 0.5 * x @ x if x[0] < 2.0 else np.nan,
+            dim=2,
+            domain=dps.domains.Box(-3.0, 3.0),
+        ),
+    }
+    with recorded_errors:
+        for target in targets.values():
+            thread = threading.Thread(target=target.energy, args=([2.5, 0.0],))
+            thread.start()
+            thread.join()
+        for text, target in targets.items():
+            assert text in target.describe_failure()
+
+
+@pytest.mark.slow
 def test_checkpoints_know_the_functions(tmp_path):
     file = tmp_path / "chain"
     options = {"num_draws": 20, "seed": 1, "progress": False, "check": False}
