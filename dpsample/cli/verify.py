@@ -97,7 +97,7 @@ def _read_publisher(path: Path) -> dict[str, str]:
     check.path("--publisher", path, exists=True)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # of TOML or of its encoding
+    except ValueError as error:  # TOML that is malformed, or not UTF-8
         check.fail("--publisher", "a TOML file", str(path), str(error))
     return checked_publisher(content)
 
