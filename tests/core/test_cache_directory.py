@@ -10,7 +10,7 @@ import numba
 import pytest
 
 from dpsample.core import cache as cache_module
-from tests.support.tiers import slow, usual
+from tests.support.tiers import slow
 from tests.support.toy_kernels import make_toy, show
 
 posix = pytest.mark.skipif(os.name != "posix", reason="no owners and modes")
@@ -201,7 +201,7 @@ print(os.path.isdir(folder) and oct(os.stat(folder).st_mode & 0o777))
 """
 
 
-@usual("open to others")
+@pytest.mark.slow
 @compiled
 @posix
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LONG = {"audits", "audit-a-claim", "diagnostics", "diagnose-a-sampler", "estimators"}
 LONG |= {"first-private-model", "large-records", "many-draws", "own-domain"}
 LONG |= {"own-regularizer", "constrained-parameters", "flux-space", "tune-privately"}
+LONG |= {"choose-a-sampler"}
 # Pages about a model of another library, which may be missing.
 LIBRARIES = {"jax-function": "jax", "pymc-model": "pymc", "stan-model": "bridgestan"}
 PROGRAMS = set("asv dask export jupyter jupytext peers/bin/pip pip python".split())
