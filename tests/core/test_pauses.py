@@ -46,7 +46,7 @@ def test_pauses_change_no_bit_of_any_sampler(name, monkeypatch):  # S11
                 cut, pauses = chain_of(prepared, monkeypatch, units, 12)
                 assert_same_bits(cut, whole)
                 # Global draws in Python, whose compiled calls are short.
-                assert pauses > 0 or name == "Global"
+                assert pauses > 0 or name in ("Global", "TangentCells")
             num_targets += 1
     assert num_targets > 0
 
