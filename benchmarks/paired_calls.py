@@ -99,12 +99,12 @@ def calls():
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    wanted = tuple(sys.argv[1:]) or ("",)
+    beginnings = tuple(sys.argv[1:]) or ("",)
     for name, call in calls().items():
-        if name.startswith(wanted):
+        if name.startswith(beginnings):
             try:
                 measure(name, call)
             except Exception as error:
                 print(f"{name}: {error!r}", file=sys.stderr)
-    if "memory".startswith(wanted):
+    if "memory".startswith(beginnings):
         measure_memory("memory of release, n = 200 000, d = 20, in MB")

@@ -105,8 +105,8 @@ def vanished(names):
     """Names of Numba and llvmlite that their installed versions lack."""
     for module, name in names:
         try:
-            found = importlib.import_module(module)
-            if name is not None and not hasattr(found, name):
+            parent = importlib.import_module(module)
+            if name is not None and not hasattr(parent, name):
                 importlib.import_module(f"{module}.{name}")
         except ImportError:
             yield module if name is None else f"{module}.{name}"
