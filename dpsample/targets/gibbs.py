@@ -176,7 +176,7 @@ class Gibbs(GibbsTarget):
         This changes energies by a constant, but not the density.
         """
         data, loss = self.problem.data, self.problem.loss
-        # Of a polytope the bound of margins takes many linear programs.
+        # In a polytope a bound of the margins takes many linear programs.
         if type(loss).near_response is Loss.near_response:
             return data
         response = loss.near_response(data.response, self.problem.facts.margin_bound)
