@@ -276,7 +276,7 @@ def test_demo_ends_with_a_certificate_for_every_reader(tmp_path, capsys, monkeyp
     page = tmp_path / "demo.html"
     assert cli.main(["demo", "--output", str(page)]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "NOT PRIVATE" in out
+    assert "(epsilon, delta)-differential privacy" in out and "NOT PRIVATE" in out
     assert out.lower().index("guarantee") < out.index("What is proved: ")
     assert "The guess is wrong with probability 45.2 % or more" in out
     text = page.read_text("utf-8")
