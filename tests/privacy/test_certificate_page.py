@@ -223,7 +223,7 @@ def printed_pages(source, folder):
     command += [f"--user-data-dir={folder}/profile", "--no-pdf-header-footer"]
     command += [f"--print-to-pdf={pdf}", page.as_uri()]
     subprocess.run(command, capture_output=True, timeout=600.0, check=True)
-    (count,) = re.findall(rb"/Type /Pages.*?/Count (\d+)", pdf.read_bytes(), re.S)
+    (count,) = re.findall(rb"/Type /Pages.*?/Count (\d+)", pdf.read_bytes(), re.DOTALL)
     return int(count)
 
 

@@ -84,14 +84,14 @@ footer { margin-top: 1.5rem; border-top: 1px solid #c4c4c4; color: #444; }
 @media (max-width: 30rem) { th, td { padding: .25rem .2rem; font-size: .92rem; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
   .details th { width: 6rem; } .bar { width: 15%; } .pair > * { flex-basis: 100%; } }
-@page { size: A4; margin: 9mm 11mm; }
+@page { size: A4; margin: 8mm 11mm; }
 @media print {
-  body { max-width: none; font-size: 7.6pt; line-height: 1.25; padding: 0; }
+  body { max-width: none; font-size: 7.3pt; line-height: 1.2; padding: 0; }
   h1 { font-size: 12pt; margin: 0; } h2 { font-size: 9pt; margin: 4pt 0 1pt; }
   p, dl, ol, ul, table, figure { margin: 2pt 0; } li { margin: .5pt 0; }
   th, td { padding: 1pt 3pt; } .state { padding: 2pt 5pt; } dl { gap: 1pt 6pt; }
   .publisher { grid-template-columns: max-content 1fr max-content 1fr; }
-  .chart { max-width: 6.2cm; } figcaption, .note { font-size: 1em; }
+  .chart { max-width: 5.4cm; } figcaption, .note { font-size: 1em; }
   .pair > * { flex-basis: 7cm; } .pair { gap: 0 12pt; }
   details:not([open]) { display: none; } footer { margin-top: 4pt; }
   h2 { break-after: avoid; } tr, figure { break-inside: avoid; } }
