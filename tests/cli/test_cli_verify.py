@@ -133,6 +133,7 @@ def test_certificates_of_every_kind_are_verified(problem, answer, tmp_path, caps
         assert out.splitlines()[-1].startswith(last)
 
 
+@pytest.mark.slow
 def test_a_certificate_is_printed_or_becomes_a_page(answer, file, tmp_path, capsys):
     assert cli.main(["certificate", str(file)]) == 0
     assert capsys.readouterr().out == f"{answer.certificate}\n"

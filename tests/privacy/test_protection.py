@@ -61,7 +61,7 @@ def text_of(source):
     return " ".join(re.sub("<[^>]*>", " ", source).split())
 
 
-@one_in(7)
+@one_in(13)
 @pytest.mark.parametrize(("epsilon", "delta", "n"), GRID)
 def test_each_sentence_that_reassures_is_true_by_the_attack_risk(epsilon, delta, n):
     for certificate in (draw(epsilon, delta, n), noise(epsilon, delta)):
