@@ -71,10 +71,10 @@ th, td { text-align: left; vertical-align: top; padding: .25rem .4rem;
   border-bottom: 1px solid #c4c4c4; }
 th { font-weight: 600; } thead th { border-bottom: 2px solid #1a1a1a; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
-td.number { white-space: nowrap; } tbody th { min-width: 7.5rem; }
+td.number { white-space: nowrap; } th.name { min-width: 8.5em; }
 figure { margin: .6rem 0; } figcaption, .note { color: #444; font-size: .92rem; }
 svg { width: 100%; height: auto; } .chart { max-width: 27rem; display: block; }
-.bar { width: 22%; } .bar svg { height: 1rem; vertical-align: middle; }
+.bar { width: 16%; } .bar svg { height: 1rem; vertical-align: middle; }
 .details th { width: 8.5rem; } .details td { white-space: pre-line; }
 ol, ul { margin: .4rem 0; padding-left: 1.5rem; } li { margin: .25rem 0; }
 .box { font-size: 1.1em; }
@@ -83,7 +83,8 @@ summary { cursor: pointer; font-weight: 600; padding: .4rem 0; }
 footer { margin-top: 1.5rem; border-top: 1px solid #c4c4c4; color: #444; }
 @media (max-width: 30rem) { th, td { padding: .25rem .2rem; font-size: .92rem; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
-  .details th { width: 6rem; } .bar { width: 15%; } .pair > * { flex-basis: 100%; } }
+  .details th { width: 6rem; } .bar { width: 12%; }
+  th.name { min-width: 6.5em; } .pair > * { flex-basis: 100%; } }
 @page { size: A4; margin: 8mm 11mm; }
 @media print {
   body { max-width: none; font-size: 7.3pt; line-height: 1.2; padding: 0; }
@@ -402,7 +403,7 @@ def coefficients(caption: str, answer: Sequence[Answered]) -> Html:
             aria_hidden="true",
         )
         cells = [
-            tag("th", tag("bdi", shorten_name(item.name)), scope="row"),
+            tag("th", tag("bdi", shorten_name(item.name)), scope="row", class_="name"),
             tag("td", f"{value:.3g}".replace("-", "−"), class_="number"),
             tag("td", chart_of_value, class_="bar"),
         ]
