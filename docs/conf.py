@@ -5,17 +5,26 @@ results where they are. Notebooks are shown with the outputs in their ipynb file
 ``python notebooks/show.py`` writes.
 """
 
+import html
 import importlib
 import inspect
 import os
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
 from pygments.lexers import TextLexer
+from sphinx.util import logging
 
 import dpsample
 from dpsample.core.public import __version__, public_modules
+
+sys.path.insert(0, str(Path(__file__).parent))
+import reference_pages
 
 project = "dpsample"
 author = copyright = "dpsample developers"
@@ -30,12 +39,11 @@ include_patterns = [
     "studies/results/*.md",
     "benchmarks/README.md",
 ]
-exclude_patterns = ["**/.*", "README.md", "build", "dist", "docs/conf.py"]
+exclude_patterns = ["**/.*", "README.md", "build", "dist", "docs/*.py"]
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx_design",
 ]
@@ -55,28 +63,22 @@ default_role = "autolink"
 # Shapes of arrays, as (dim,), are taken for names.
 suppress_warnings = ["ref.python"]
 
+# Browsers show MathML by themselves, so that formulas need no script and no network.
+html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_title = "dpsample"
 html_show_sourcelink = html_copy_source = False
-html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
+html_theme_options = {
+    "show_prev_next": False,
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 8,
+}
 
 API = Path(__file__).parent / "api"
-PUBLIC = public_modules(dpsample)
-# Where a bar in a docstring is no absolute value: code, formulas, examples.
+# Code, formulas and examples, where a bar in a docstring is not an absolute value.
 VERBATIM = re.compile(
     r"(``.*?``|:math:`[^`]*`|\.\. math::\n\n(?:[ ]+.*\n|\n)+|>>> (?:.+\n)+)"
 )
-
-
-def home_of(name, value):
-    """Return the module that documents a public name: the innermost that offers it."""
-    modules = (importlib.import_module(module) for module in PUBLIC)
-    offering = [
-        module.__name__
-        for module in modules
-        if name in module.__all__ and getattr(module, name) is value
-    ]
-    return max(offering, key=len)
 
 
 def directives(module, name):
@@ -84,7 +86,7 @@ def directives(module, name):
     value = getattr(module, name)
     if isinstance(value, ModuleType):
         return [f"Module: :mod:`{value.__name__}`."]
-    home = home_of(name, value)
+    home = reference_pages.find_home(name, value)
     if home != module.__name__:
         return [f"See :py:obj:`{home}.{name}`."]
     path = f"{home}.{name}"
@@ -110,16 +112,38 @@ def page_of(module):
 
 
 def write_pages(app):
-    """Write a page about each public module, unless it is there as it should be."""
+    """Write the generated pages, unless they are there as they should be."""
     del app
     API.mkdir(exist_ok=True)
-    pages = {name: page_of(importlib.import_module(name)) for name in PUBLIC}
-    listed = "".join(f"   {name}\n" for name in PUBLIC)
-    pages["index"] = f"API reference\n=============\n\n.. toctree::\n\n{listed}"
-    for name, text in pages.items():
-        file = API / f"{name}.rst"
+    names = public_modules(dpsample)
+    pages = {API / f"{n}.rst": page_of(importlib.import_module(n)) for n in names}
+    pages[API / "index.rst"] = reference_pages.make_api_index()
+    pages[API.parent / "reference" / "cli.rst"] = reference_pages.make_cli_page()
+    for file, text in pages.items():
         if not file.exists() or file.read_text("utf-8") != text:
             file.write_text(text, "utf-8")
+
+
+def make_formula(node, **options):
+    """Return a formula as MathML, or its source and a warning if that fails."""
+    try:
+        return tex2mathml(node.astext(), **options)
+    except MathError as error:
+        logger = logging.getLogger(__name__)
+        logger.warning("%s in the formula %s", error, node.astext(), location=node)
+        return html.escape(node.astext())
+
+
+def write_inline_formula(translator, node):
+    """Write a formula within a line."""
+    translator.body.append(make_formula(node))
+    raise nodes.SkipNode
+
+
+def write_formula(translator, node):
+    """Write a formula on a line of its own."""
+    translator.body.append(f"<div>{make_formula(node, as_block=True)}</div>\n")
+    raise nodes.SkipNode
 
 
 def escape_bars(app, what, name, obj, options, lines):
@@ -142,7 +166,7 @@ def skip_fields(app, what, name, obj, skip, options):
 
 
 def shorten_results(app, docname, source):
-    """Show figures and findings of a study; its tables of means are files."""
+    """Show figures and findings of a study. Its tables of means are files."""
     del app
     if docname.startswith("studies/results/"):
         name = Path(docname).name
@@ -160,6 +184,9 @@ def point_to_start(app, error):
 def setup(app):
     """Connect what is above."""
     app.add_lexer("csv", TextLexer)
+    app.add_html_math_renderer(
+        "mathml", (write_inline_formula, None), (write_formula, None)
+    )
     app.connect("builder-inited", write_pages)
     app.connect("autodoc-process-docstring", escape_bars, priority=400)
     app.connect("autodoc-skip-member", skip_fields)

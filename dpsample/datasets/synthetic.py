@@ -278,7 +278,7 @@ def heavy_tailed_logistic(
 
     Features and coefficients are those of `heavy_tailed_regression`. The errors have a
     log-logistic distribution of scale 1/2 and shape 1/2, centered at its median:
-    :math:`e = \frac12 (\frac{U}{1-U})^2 - \frac12`, U uniform. (The paper centers them
+    :math:`e = ((\frac{U}{1-U})^2 - 1) / 2`, U uniform. (The paper centers them
     by their mean, which is infinite: gradient-E33.)
 
     Parameters

@@ -19,31 +19,18 @@ import dpsample as dps
 from dpsample import cli
 from dpsample.cli.commands import app
 from dpsample.core.public import public_modules
-from tests.support.project_files import PROJECT, ROOT, shown_to_users
-from tests.support.project_files import blocks as readme_blocks
+from tests.support.project_files import CSV_TUTORIAL, PROJECT, ROOT, shown_to_users
+from tests.support.project_files import blocks as blocks_of
 from tests.support.tiers import slow
 
 # README.md and CONTRIBUTING.md have tests of their own; CHANGELOG.md has no code.
 PAGES = [ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += [ROOT / name / "README.md" for name in ("benchmarks", "notebooks", "studies")]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# What pages about one piece take for granted.
-GIVEN = """
-import numpy as np
-import dpsample as dps
-data = dps.datasets.logistic(400, 3, seed=1)
-ball = dps.domains.Ball(1.0)
-problem = test_problem = dps.Problem(
-    data.features, data.response, row_bound=1.0, domain=ball,
-    loss=dps.losses.Logistic(),
-)
-budget = dps.Budget(epsilon=1.0, delta=1e-6)
-optimizer, rows = dps.optimizers.NoisyGD(), data.features
-"""
 # Pages that draw, or compile losses of their own, for many seconds.
-LONG = {"audits", "diagnostics", "estimators", "large-records"}
-LONG |= {"own-domain", "own-regularizer"}
-LONG |= {"constrained-parameters", "flux-space"}
+LONG = {"audits", "audit-a-claim", "diagnostics", "diagnose-a-sampler", "estimators"}
+LONG |= {"first-private-model", "large-records", "many-draws", "own-domain"}
+LONG |= {"own-regularizer", "constrained-parameters", "flux-space", "tune-privately"}
 # Pages about a model of another library, which may be missing.
 LIBRARIES = {"jax-function": "jax", "pymc-model": "pymc", "stan-model": "bridgestan"}
 PROGRAMS = set("asv dask export jupyter jupytext peers/bin/pip pip python".split())
@@ -70,13 +57,13 @@ def folder(made, tmp_path):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with the files of README.md, and the answer that its command makes."""
+    """A folder with the files of a tutorial, and the answer that its command makes."""
     folder = tmp_path_factory.mktemp("site")
-    (folder / "patients.csv").write_text(readme_blocks("csv")[0])
-    (folder / "bounds.toml").write_text(readme_blocks("toml")[0])
+    (folder / "patients.csv").write_text(blocks_of("csv", CSV_TUTORIAL)[0])
+    (folder / "bounds.toml").write_text(blocks_of("toml", CSV_TUTORIAL)[0])
     (folder / "new.csv").write_text("ward,cost,age\nsouth,700,66\n")
     with contextlib.chdir(folder):
-        assert cli.main(shlex.split(readme_blocks("sh")[1])[1:]) == 0
+        assert cli.main(shlex.split(blocks_of("sh", CSV_TUTORIAL)[0])[1:]) == 0
     return folder
 
 
@@ -88,14 +75,13 @@ def made(tmp_path_factory):
     [slow(p) if p.stem in LONG else p for p in PAGES if blocks(p, "python")],
     ids=lambda page: page.stem,
 )
-def test_python_blocks_of_a_page_run_one_after_the_other(page, folder, monkeypatch):
+def test_python_blocks_run_from_their_page_alone(page, folder, monkeypatch):
     if page.stem in LIBRARIES:
         pytest.importorskip(LIBRARIES[page.stem], reason="an extra is not installed")
     if page.stem == "stan-model" and "BRIDGESTAN" not in os.environ:
         pytest.skip("BRIDGESTAN does not name a folder with the sources of BridgeStan")
     monkeypatch.chdir(folder)
     names = {}
-    exec(GIVEN, names)
     for code in blocks(page, "python"):
         exec(compile(code, page.name, "exec"), names)
 

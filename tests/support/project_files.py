@@ -10,6 +10,8 @@ ROOT = Path(__file__).parents[2]
 
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+# It has the files and commands of the usual path from a table to predictions.
+CSV_TUTORIAL = (ROOT / "docs" / "tutorials" / "from-a-csv-file.md").read_text("utf-8")
 
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
@@ -21,8 +23,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
 shown_to_users = pytest.mark.filterwarnings("error:Public facts show")
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language, text=README):
+    """Return the blocks of code in a language, without what surrounds them."""
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 # Most that each measure may be: what a stranger has to find a way through.

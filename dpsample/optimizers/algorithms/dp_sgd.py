@@ -66,7 +66,7 @@ class DPSGD(Optimizer):
         eta. The default is :math:`D / \sqrt{(T + 1) V}`, the minimizer of `risk_bound`,
         which defines V.
     averages : bool
-        Whether the output is the mean of :math:`w_1, \dots, w_T`, for which the bound
+        Whether the output is the mean of :math:`w_1, \ldots, w_T`, for which the bound
         holds, or :math:`w_T`.
     distance : float, optional
         Public bound D of the distance from the start to a minimizer. The default is the

@@ -145,7 +145,7 @@ class PhasedSGD(Optimizer):
         Phase i starts at :math:`w_{i-1}`, of mean square distance :math:`S_{i-1}` (D^2
         or the noise :math:`d \sigma_{i-1}^2`) to the point u that it is compared with.
         Summing :math:`F(v_t) - F(u) \le \langle \nabla f(v_t, x_t), v_t - u\rangle`
-        over :math:`v_0, \dots, v_{n_i}`, of which the mean leaves out the first:
+        over :math:`v_0, \ldots, v_{n_i}`, of which the mean leaves out the first:
 
             S/(2 eta_i n_i) + (1 + 1/n_i) eta_i L^2/2 + L sqrt(S)/n_i,
 
