@@ -16,7 +16,7 @@ import nbformat
 
 FOLDER = Path(__file__).parent
 # Hosting sites show files of this size at once.
-MAX_BYTES = 800_000
+MAX_BYTES = 1_500_000
 # Run before the first cell, and left out of the file. Names in vector graphics follow
 # from the salt, and are random without it.
 SETTINGS = """
@@ -60,6 +60,9 @@ def simplify(output):
     output.metadata = {}
     if output.output_type == "execute_result":
         output.execution_count = None
+    # A display that has been erased, as a line of progress, is empty.
+    if not any(output.data.values()):
+        return None
     images = {kind: output.data[kind] for kind in IMAGES if kind in output.data}
     if images:
         kind = min(images, key=lambda name: len(images[name]))
