@@ -768,6 +768,10 @@ class UserRegularizer:
         """Leave out the C functions, which contain addresses of this process."""
         return {"value": self.value, "gradient": self.gradient}
 
+    def __deepcopy__(self, memo: object) -> "UserRegularizer":
+        """Return the same functions, which do not change."""
+        return self
+
     @lazy_property
     def value_pointer(self) -> Pointer:
         """C function of the value."""

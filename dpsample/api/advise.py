@@ -14,7 +14,7 @@ or all iterates, "scaled" for `NoisyGD` that estimates the length of its steps,
 "objective" for `ObjectivePerturbation`, "normal_equations" for `AdaSSP`, and "release"
 for a draw by `dpsample.release`. "pure" is `ObjectivePerturbation` with a random linear
 term that spends no delta, and "decaying" and "fixed" are `NoisyGD` with steps that
-decay to 0.
+decay to 0. "labels_first" is "scaled" that starts with a noisy mean label.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from dpsample.optimizers.loop.noisy_descent import (
 )
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.privacy import Budget, calibrate
-from dpsample.privacy.budget import check_not_pure
+from dpsample.privacy.budget import SHIFTS, check_not_pure
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.privacy.usefulness import mean_loss_of_zero, warn_if_useless
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
@@ -66,8 +66,8 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     method : str
-        "decaying", "fixed", "tail", "scaled", "objective", "pure", "average",
-        "normal_equations" or "release".
+        "decaying", "fixed", "tail", "scaled", "labels_first", "objective", "pure",
+        "average", "normal_equations" or "release".
     choice : Optimizer or "release"
         Argument of `dpsample.minimize`, or the name of `dpsample.release`.
     loss : Loss
@@ -129,12 +129,12 @@ class Advice:
         """Return the choice, the reason and the table."""
         lines = [f"Advice(choice={self.choice!r}, loss={self.loss!r})", self.reason]
         lines.append(
-            f"{'method':10} {'loss':16} {'proved risk':>12} {'noise':>9} passes"
+            f"{'method':12} {'loss':16} {'proved risk':>12} {'noise':>9} passes"
         )
         for row in self.table:
             bound = f"{row.risk_bound:.4g}" if row.risk_bound < math.inf else "none"
             passes = "depends" if math.isnan(row.passes) else f"{row.passes:.0f}"
-            name = f"{row.method:10} {row.loss.name:16}"
+            name = f"{row.method:12} {row.loss.name:16}"
             lines.append(f"{name} {bound:>12} {row.noise:9.3g} {passes}")
         return "\n".join(lines)
 
@@ -149,7 +149,9 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
 
     - logistic loss: `NoisyGD` with ``output="scaled"``, which estimates the length of
       its steps from its noisy gradients. It minimizes the calibrated loss if x < 1000.
-      If x < 500, it continues with the capped loss where the ball stops it;
+      If x < 500, it continues with the capped loss where the ball stops it. If x < 100
+      and the problem has an intercept, a twentieth of the square of the budget's gdp
+      buys a mean label first, and if one label is rare, descent starts at its log odds;
     - squared loss, on any domain: `AdaSSP`;
     - other losses of real responses: `ObjectivePerturbation`;
     - other losses of labels: the tail of `NoisyGD`, which needs less noise;
@@ -353,7 +355,28 @@ def _rule(facts: PublicFacts, budget: Budget, clarity: float) -> tuple[str, Loss
     # statistical efficiency of a likelihood.
     if clarity < 1000.0:
         loss, why = CalibratedLogistic(), "half the slope halves the noise, and " + why
+    # Above this ratio the gradients find the intercept themselves, and short steps lose
+    # more than they gain.
+    if label_share(facts, budget) > 0.0 and clarity < 100.0:
+        first = "a noisy mean label comes first, in case one label is rare, "
+        return "labels_first", loss, where + first + why
     return "scaled", loss, where + why
+
+
+def label_share(facts: PublicFacts, budget: Budget) -> float:
+    """Return the share of the squared gdp that a mean label is worth, 0 if none.
+
+    It needs an intercept, and a mean that is clear of its noise.
+    """
+    is_at_zero = facts.offset_bound == 0.0 and not facts.center.any()
+    if budget.is_pure or not (facts.intercept and is_at_zero):
+        return 0.0
+    gdp = gdp_from_budget(budget.epsilon, budget.delta)
+    signal = facts.num_records * gdp / SHIFTS[budget.relation]
+    share = min(0.05, (40.0 / signal) ** 2)
+    # The noise of the mean, 1/(signal root(share)), is then at most 0.15, a fifth of
+    # the distance from 0 at which a label counts as rare.
+    return share if signal * math.sqrt(share) >= 1.0 / 0.15 else 0.0
 
 
 def _scales(facts: PublicFacts) -> DescentScales:
@@ -416,7 +439,11 @@ def _methods(
         # of the capped loss.
         is_tilted = isinstance(facts.loss, CalibratedLogistic) and clarity < 500.0
         boundary_loss = CappedLogistic(CAP) if is_tilted else None
-        methods["scaled"] = NoisyGD(output="scaled", boundary_loss=boundary_loss)
+        scaled = NoisyGD(output="scaled", boundary_loss=boundary_loss)
+        methods["scaled"] = scaled
+        share = label_share(facts, budget)
+        if isinstance(facts.loss, CalibratedLogistic) and share > 0.0:
+            methods["labels_first"] = replace(scaled, label_share=share)
         methods["objective"] = ObjectivePerturbation(ridge=ridge, risk="empirical")
     if not budget.is_pure:
         methods["average"] = NoisyGD(risk="empirical")

@@ -18,8 +18,7 @@ import linecache
 import re
 import sys
 import threading
-import types as python_types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -30,10 +29,11 @@ from numba import carray, types
 from numba.core.errors import TypingError
 from numba.core.imputils import impl_ret_borrowed
 from numba.core.typing.templates import Signature
-from numba.extending import intrinsic, is_jitted
+from numba.extending import intrinsic, is_jitted, overload
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.function_digests import digest_of
 from dpsample.core.jit import (
     Pointer,
     compile_c_function,
@@ -104,7 +104,8 @@ class RecordedErrors:
 
     def __init__(self) -> None:
         self.lock, self.depth, self.last = threading.Lock(), 0, ""
-        self.file, self.line = "", 0  # where the error was raised
+        # By file and line, as runs in other threads record here, too.
+        self.by_line = dict[tuple[str, int], str]()
         self.usual: Callable[[Any], object] = sys.unraisablehook
 
     def __enter__(self) -> None:
@@ -114,6 +115,7 @@ class RecordedErrors:
         with self.lock:
             if self.depth == 0:
                 self.last, self.usual = "", sys.unraisablehook
+                self.by_line.clear()
                 sys.unraisablehook = self._record
             self.depth += 1
 
@@ -136,19 +138,28 @@ class RecordedErrors:
 
         return call
 
+    def raised_by(self, function: Callable[..., object]) -> str:
+        """Return a recorded error of a line of a function, or ""."""
+        # Compiled functions raise from code objects of their own, with the same lines.
+        code = function.__code__
+        keys = [(code.co_filename, line) for _, _, line in code.co_lines()]
+        return next((self.by_line[key] for key in keys if key in self.by_line), "")
+
     def _record(self, unraisable: Any) -> None:
         """Keep an error of a C function of Numba, and pass others on."""
         if "CPUContext" not in str(unraisable.object):
             self.usual(unraisable)
             return
         error, trace, where = unraisable.exc_value, unraisable.exc_traceback, ""
+        file, line = "", 0
         while trace is not None:
-            self.file, self.line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
-            source = linecache.getline(self.file, self.line).strip()
+            file, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+            source = linecache.getline(file, line).strip()
             if source:
-                where = f" (line {trace.tb_lineno}: {source})"
+                where = f" (line {line}: {source})"
             trace = trace.tb_next
         self.last = f"{type(error).__name__}: {error}{where}"
+        self.by_line[file, line] = self.last
 
 
 recorded_errors = RecordedErrors()
@@ -159,6 +170,17 @@ def read_only_view(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+@overload(read_only_view)  # type: ignore[untyped-decorator]
+def _compile_read_only_view(array: Any) -> Any:
+    """Return `read_only_view` for Numba, which compares annotations, too."""
+    del array
+
+    def make_view(array: Any) -> Any:
+        return _as_read_only(array)
+
+    return make_view
 
 
 class UserData:
@@ -236,6 +258,9 @@ class UserData:
     def digest(self) -> str:
         """Return a text that is the same for the same data, in any process."""
         digest = hashlib.blake2b(digest_size=16)
+        # Functions read the fields by their names.
+        for name in getattr(self.value, "_fields", ()):
+            digest.update(f"{name} ".encode())
         for item in self.items:
             array = np.asarray(item)
             digest.update(f"{array.dtype} {array.shape}".encode())
@@ -275,7 +300,8 @@ class UserFunction:
 
     ``arguments`` are the names of further ones, such as ``out``. ``identity`` is a text
     that says what a function computes whose code says nothing, because it calls C code
-    at an address. It takes the place of the code in `digest`.
+    at an address. It takes the place of the code in `digest`. ``is_composed`` says that
+    it calls another function of the user, which has been tried.
     """
 
     name: str  # parameter that the user gave, for messages
@@ -283,6 +309,7 @@ class UserFunction:
     data: UserData
     arguments: tuple[str, ...] = ()
     identity: str = ""
+    is_composed: bool = False
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what is compiled."""
@@ -292,12 +319,17 @@ class UserFunction:
         """Restore the fields of a copy."""
         vars(self).update(state)
 
+    def __deepcopy__(self, memo: object) -> "UserFunction":
+        """Return the same function, as a new one could have other globals."""
+        return self
+
     @lazy_property
     def compiled(self) -> Callable[..., Any]:
         """The function for Numba, with globals as they are when it is first compiled.
 
         All C functions share it. Compiled again, it could have other globals.
         """
+        self.digest()  # of the same globals
         if is_jitted(self.function):
             return self.function
         compiled: Callable[..., Any] = kernel(self.function, cached=False)
@@ -340,11 +372,15 @@ class UserFunction:
         check.fail(self.name, condition, reason)
 
     def digest(self) -> str:
-        """Return a text that changes with the code and with globals that it reads."""
-        digest = hashlib.blake2b(self.identity.encode(), digest_size=16)
-        for part in () if self.identity else _identity_parts(self.python):
-            digest.update(part)
-        return digest.hexdigest()
+        """Return a text that changes with the code and with globals that it reads.
+
+        It is that of the globals with which the function was first compiled.
+        """
+        return self._digest
+
+    @lazy_property
+    def _digest(self) -> str:
+        return self.identity or digest_of(self.python)
 
 
 def compile_user_function(
@@ -560,41 +596,3 @@ def _reason(error: Exception) -> str:
         if source:
             return f"{reason} (line {number}: {source})"
     return reason
-
-
-def _identity_parts(function: object, seen: set[int] | None = None) -> Iterator[bytes]:
-    """Yield the code of a function and the values it reads, also of its helpers."""
-    seen = set() if seen is None else seen
-    function = getattr(function, "py_func", function)
-    if isinstance(function, np.ndarray):
-        yield f"{function.dtype} {function.shape}".encode() + function.tobytes()
-    elif isinstance(function, tuple):
-        for item in function:
-            yield from _identity_parts(item, seen)
-    elif inspect.isfunction(function):
-        if id(function) in seen:
-            return
-        seen.add(id(function))
-        yield from _code_parts(function.__code__)
-        if str(function.__module__).split(".")[0] not in ("numba", "numpy", "scipy"):
-            for value in values_of_names(function):
-                yield from _identity_parts(value, seen)
-    elif inspect.ismodule(function) or inspect.isclass(function):
-        yield function.__name__.encode()
-    elif isinstance(function, bool | int | float | str | np.generic | None):
-        yield repr(function).encode()
-    # The address of another object changes in every process, so only its type is part
-    # of the identity.
-    else:
-        yield type(function).__qualname__.encode()
-
-
-def _code_parts(code: python_types.CodeType) -> Iterator[bytes]:
-    """Yield bytes that change if bytecode, names or constants change."""
-    yield code.co_code
-    yield repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
-    for constant in code.co_consts:
-        if isinstance(constant, python_types.CodeType):
-            yield from _code_parts(constant)
-        else:
-            yield repr(constant).encode()

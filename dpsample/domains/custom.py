@@ -253,6 +253,10 @@ class BodyFunctions:
         """Leave out the C functions, which contain addresses of this process."""
         return {"contains": self.contains, "normal": self.normal}
 
+    def __deepcopy__(self, memo: object) -> "BodyFunctions":
+        """Return the same functions, which do not change."""
+        return self
+
     @lazy_property
     def pointers(self) -> tuple[Pointer, Pointer | None]:
         """C functions of membership and, if the user gives it, of the normal."""

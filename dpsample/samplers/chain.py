@@ -375,7 +375,7 @@ class PreparedChain:
         return [
             *flatten_plan(self.plan),
             self.num_steps,
-            *flatten_plan(self.target.numbers),
+            *flatten_plan(self.target.numbers.without_addresses()),
             *self.target.identity(self.start),
         ]
 

@@ -25,6 +25,7 @@ from dpsample.core.user_functions import (
     check_function,
     compile_lines,
     compile_user_function,
+    read_only_view,
     recorded_errors,
 )
 from dpsample.losses.loss import LOSS_SLOPE, LOSS_VALUE
@@ -202,10 +203,14 @@ class DensityFunctions:
         functions = [self.value, *([] if self.gradient is None else [self.gradient])]
         names = " or ".join(function.name for function in functions)
         remedy = "Return a number at every point of the domain"
-        if recorded_errors.last:
-            # A helper, or a function of the domain, may have raised.
-            if not any(_has_raised(function.python) for function in functions):
-                names = "A function of the target or its domain"
+        for function in functions:
+            error = recorded_errors.raised_by(function.python)
+            if error:
+                return f"{function.name} raised {error}. {remedy}."
+        # A helper, or a function of the domain, may have raised. What returned NaN at a
+        # known point has not.
+        if recorded_errors.last and np.isnan(self.failed).all():
+            names = "A function of the target or its domain"
             return f"{names} raised {recorded_errors.last}. {remedy}."
         where = ""
         if not np.isnan(self.failed).all():
@@ -253,31 +258,37 @@ class _Coordinates:
 
     def compose(self, function: UserFunction, *, is_gradient: bool) -> UserFunction:
         """Return a function of v that calls the user's at the point."""
+        # For a read-only point Numba has the machine code of the user's function. New
+        # code could have other globals.
         inner: Any = function.compiled
         origin, basis = array_reader(self.origin), array_reader(self.basis)
 
         if is_gradient:
 
             def with_data(v, data):
-                return basis().T @ inner(origin() + basis() @ v, data)
+                return basis().T @ inner(read_only_view(origin() + basis() @ v), data)
 
             def without_data(v):
-                return basis().T @ inner(origin() + basis() @ v)
+                return basis().T @ inner(read_only_view(origin() + basis() @ v))
 
         else:
 
             def with_data(v, data):
-                return inner(origin() + basis() @ v, data)
+                return inner(read_only_view(origin() + basis() @ v), data)
 
             def without_data(v):
-                return inner(origin() + basis() @ v)
+                return inner(read_only_view(origin() + basis() @ v))
 
         source = with_data if function.data.is_given else without_data
         # Addresses in the code are not part of a checkpoint's identity.
         digest = hashlib.blake2b(function.digest().encode(), digest_size=16)
         digest.update(self.origin.tobytes() + self.basis.tobytes())
         return UserFunction(
-            function.name, source, function.data, identity=digest.hexdigest()
+            function.name,
+            source,
+            function.data,
+            identity=digest.hexdigest(),
+            is_composed=True,
         )
 
 
@@ -320,11 +331,3 @@ def read_functions(
     fills = python.__code__.co_argcount > count
     second = UserFunction("gradient", slope, copy, ("result",) if fills else ())
     return DensityFunctions(value=first, dim=dim, gradient=second, sign=sign)
-
-
-def _has_raised(function: Callable[..., object]) -> bool:
-    """Return whether the last recorded error comes from a line of a function."""
-    code = function.__code__
-    # Compiled functions raise from code objects of their own, with the same lines.
-    lines = {line for _, _, line in code.co_lines()}
-    return code.co_filename == recorded_errors.file and recorded_errors.line in lines

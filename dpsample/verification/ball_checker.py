@@ -1575,13 +1575,35 @@ def _prove_steps(c: Json, parameters: Json, inputs: Json) -> tuple[str, str, str
     if not is_clipped:
         _check_stated(names[0], bound, lambda: _lipschitz(facts, 2.0))
     shift = SHIFTS[c["budget"]["relation"]]
+    label_stddev = _label_noise(c, parameters, inputs)
 
     def sides() -> tuple[Ball, Ball]:
         # Gaussian steps compose by the root of the sum of squares.
-        sensitivity = shift * arb(bound) * arb(steps).sqrt() / facts["num_records"]
-        return sensitivity / arb(stddev), arb(c["event"]["gdp"])
+        unit = shift / arb(facts["num_records"])
+        square = (unit * arb(bound) / arb(stddev)) ** 2 * steps
+        if label_stddev is not None:
+            # The mean of labels -1 and 1 is one more query.
+            square += (unit / arb(label_stddev)) ** 2
+        return square.sqrt(), arb(c["event"]["gdp"])
 
     return _prove_at_most("event of the noise<=event", sides)
+
+
+def _label_noise(c: Json, parameters: Json, inputs: Json) -> float | None:
+    """Return the noise of a mean label, None if the mechanism has no such query."""
+    is_asked = parameters.get("label_share") is not None
+    is_stated = "label_stddev" in inputs
+    _require(is_asked == is_stated, "label_share and label_stddev come together")
+    if not is_stated:
+        return None
+    _require(c["kind"] == "steps/full", "a mean label comes before full steps only")
+    loss = c["facts"]["loss"]["name"]
+    # Labels of these losses are -1 and 1, so that n of them change by 2.
+    with_labels = "logistic calibrated_logistic capped_logistic smoothed_hinge hinge"
+    _require(loss in with_labels.split(), "a mean label is of labels -1 and 1")
+    stddev = _float(inputs["label_stddev"], "label_stddev")
+    _require(stddev > 0.0, "label_stddev is not positive")
+    return stddev
 
 
 def _curvature_bound(facts: Json) -> Ball:

@@ -1,15 +1,19 @@
 """Bodies of the user, ellipsoids and intersections: geometry, refusals, draws."""
 
 import copy
+import importlib.util
 import math
 import pickle
+import sys
 
 import numpy as np
 import pytest
+from numba import njit
 
 import dpsample as dps
 from dpsample.domains import Ball, Box, Ellipsoid, Intersection, Polytope, custom
 from dpsample.domains.exits import FACET, HAS_NORMAL, SCRATCH_PER_DIM, TIME
+from tests.support.processes import run_python
 
 MATRIX = np.array([[4.0, 1.0], [1.0, 1.0]])
 
@@ -343,3 +347,93 @@ def test_bodies_in_many_dimensions():
         for s in (dps.samplers.BilliardHMC(), dps.samplers.ChordSlice())
     ]
     assert squares[0] == pytest.approx(squares[1], rel=0.03)
+
+
+def half_ball(bound):
+    """A ball that is cut by a helper, which reads a bound."""
+    helper = njit(lambda theta: theta[0] <= bound)
+    return custom(
+        lambda theta: theta @ theta <= 1.0 and helper(theta),
+        dim=2,
+        interior_point=[0.0, 0.0],
+    )
+
+
+def test_checkpoints_know_the_body(tmp_path):
+    """The same body, made again, goes on. Others, also in an intersection, do not."""
+    options = {"sampler": dps.samplers.ChordSlice(), "seed": 1, "progress": False}
+    options |= {"check": False, "num_chains": 2}
+
+    def draw(domain, name, num_draws):
+        target = dps.Density(energy=flat, dim=2, domain=domain)
+        file = tmp_path / name
+        return dps.sample(target, checkpoint=file, num_draws=num_draws, **options)
+
+    first, again = half_ball(0.5), half_ball(0.5)
+    other = half_ball(np.nextafter(0.5, 1.0))
+    for name, wrap in (
+        ("alone", lambda body: body),
+        ("part", lambda body: Intersection(body, Box(-0.9, 0.9))),
+    ):
+        draw(wrap(first), name, 5)
+        longer = draw(wrap(again), name, 10).posterior["theta"].values
+        whole = draw(wrap(again), f"{name} whole", 10)
+        np.testing.assert_array_equal(longer, whole.posterior["theta"].values)
+        with pytest.raises(ValueError, match="checkpoint must be"):
+            draw(wrap(other), name, 10)
+
+
+def test_a_deep_copy_has_the_arrays_of_the_construction():
+    sides = np.array([1.0, 2.0])
+    body = custom(
+        lambda theta: theta[0] ** 2 * sides[0] + theta[1] ** 2 * sides[1] <= 1.0,
+        dim=2,
+        interior_point=[0.0, 0.0],
+    )
+    sides[:] = 100.0
+    for same in (body, copy.deepcopy(body)):
+        assert same.contains([0.9, 0.0]) and not same.contains([0.0, 0.9])
+
+
+MODULE = """
+import pickle
+import sys
+import numpy as np
+import dpsample as dps
+
+def in_ball(theta, radius):
+    return theta @ theta <= radius
+
+def energy(theta):
+    return theta[0]
+
+def draw(body, file, num_draws):
+    target = dps.Density(energy=energy, dim=2, domain=body)
+    return dps.sample(target, checkpoint=file, num_draws=num_draws, num_chains=2,
+                      seed=1, progress=False, check=False).posterior["theta"].values
+
+def go_on(folder):
+    with open(folder + "/body", "rb") as file:
+        body = pickle.load(file)
+    assert np.array_equal(draw(body, folder + "/chain", 40), draw(body, None, 40))
+    print("the same draws")
+"""
+
+
+@pytest.mark.slow
+def test_another_process_goes_on(tmp_path, monkeypatch):
+    """A pickled body and a checkpoint, in a process with other hashes of texts."""
+    (tmp_path / "module_of_user.py").write_text(MODULE)
+    spec = importlib.util.spec_from_file_location(
+        "module_of_user", tmp_path / "module_of_user.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "module_of_user", module)
+    spec.loader.exec_module(module)
+    ball = custom(module.in_ball, dim=2, interior_point=[0.0, 0.0], data=1.0)
+    body = Intersection(ball, Box(-0.5, 2.0))
+    module.draw(body, str(tmp_path / "chain"), 20)
+    (tmp_path / "body").write_bytes(pickle.dumps(body))
+    code = f"import sys; sys.path.append({str(tmp_path)!r}); import module_of_user; "
+    code += f"module_of_user.go_on({str(tmp_path)!r})"
+    assert "the same draws" in run_python(code, PYTHONHASHSEED="7")[0]

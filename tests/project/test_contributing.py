@@ -301,3 +301,18 @@ def test_a_loss_with_a_false_declaration_fails_without_lines_in_tables(name, tre
     path.write_text(text.replace(before, after), encoding="utf-8")
     with pytest.raises(AssertionError, match=r"FAILED .*LogCosh"):
         run_tests(tree, *contract)
+
+
+def unknown_tests(page):
+    """Return the tests that the page names and that no file has."""
+    named = re.findall(r"^  `([\w/]+\.py)(?:::(\w+))?`$", page, re.MULTILINE)
+    texts = {file: (ROOT / "tests" / file).read_text("utf-8") for file, _ in named}
+    return [pair for pair in named if f"def {pair[1]}" not in texts[pair[0]]]
+
+
+def test_the_tests_of_threats_exist():
+    section = TEXT.partition("## Threats and their tests")[2].partition("\n## ")[0]
+    assert len(re.findall(r"^  `", section, re.MULTILINE)) > 20
+    assert unknown_tests(section) == []
+    planted = section.replace("test_every_mutation_fails_or_is_harmless", "test_other")
+    assert unknown_tests(planted) == [("verification/test_verify.py", "test_other")]

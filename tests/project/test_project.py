@@ -65,12 +65,13 @@ def test_the_example_of_the_readme_runs_and_prints_what_it_shows(capsys):
 def test_commands_of_the_tutorial_run_on_the_files_it_shows(
     tmp_path, monkeypatch, capsys
 ):
-    (tmp_path / "patients.csv").write_text(blocks("csv", CSV_TUTORIAL)[0])
-    (tmp_path / "bounds.toml").write_text(blocks("toml", CSV_TUTORIAL)[0])
+    tutorial = CSV_TUTORIAL.read_text("utf-8")
+    (tmp_path / "patients.csv").write_text(blocks("csv", tutorial)[0])
+    (tmp_path / "bounds.toml").write_text(blocks("toml", tutorial)[0])
     monkeypatch.chdir(tmp_path)
     many_draws = (ROOT / "docs" / "how-to" / "many-draws.md").read_text("utf-8")
     for command, words in (
-        (blocks("sh", CSV_TUTORIAL)[0], "(1, 1e-06)-DP"),
+        (blocks("sh", tutorial)[0], "(1, 1e-06)-DP"),
         (blocks("sh", many_draws)[0], "NOT PRIVATE"),
     ):
         program, *arguments = shlex.split(command)

@@ -20,7 +20,6 @@ from dpsample import cli
 from dpsample.cli.commands import app
 from dpsample.core.public import public_modules
 from tests.support.project_files import CSV_TUTORIAL, PROJECT, ROOT, shown_to_users
-from tests.support.project_files import blocks as blocks_of
 from tests.support.tiers import slow
 
 # README.md and CONTRIBUTING.md have tests of their own; CHANGELOG.md has no code.
@@ -59,11 +58,11 @@ def folder(made, tmp_path):
 def made(tmp_path_factory):
     """A folder with the files of a tutorial, and the answer that its command makes."""
     folder = tmp_path_factory.mktemp("site")
-    (folder / "patients.csv").write_text(blocks_of("csv", CSV_TUTORIAL)[0])
-    (folder / "bounds.toml").write_text(blocks_of("toml", CSV_TUTORIAL)[0])
+    (folder / "patients.csv").write_text(blocks(CSV_TUTORIAL, "csv")[0])
+    (folder / "bounds.toml").write_text(blocks(CSV_TUTORIAL, "toml")[0])
     (folder / "new.csv").write_text("ward,cost,age\nsouth,700,66\n")
     with contextlib.chdir(folder):
-        assert cli.main(shlex.split(blocks_of("sh", CSV_TUTORIAL)[0])[1:]) == 0
+        assert cli.main(shlex.split(blocks(CSV_TUTORIAL, "sh")[0])[1:]) == 0
     return folder
 
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # It has the files and commands of the usual path from a table to predictions.
-CSV_TUTORIAL = (ROOT / "docs" / "tutorials" / "from-a-csv-file.md").read_text("utf-8")
+CSV_TUTORIAL = ROOT / "docs" / "tutorials" / "from-a-csv-file.md"
 
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[

@@ -2,16 +2,22 @@
 
 import copy
 import dataclasses
+import enum
 import pickle
+import threading
 import warnings
 from typing import NamedTuple
 
+import numba
 import numpy as np
 import pytest
 from numba import njit
+from scipy.stats import beta
 
 import dpsample as dps
+from dpsample.core.user_functions import UserData, UserFunction, recorded_errors
 from dpsample.targets.reduced import reduce
+from tests.support.statistics import assert_law, rejected
 
 MATRIX = np.array([[2.0, 0.5], [0.5, 1.0]])
 POINT = np.array([1.0, 2.0])
@@ -449,6 +455,154 @@ def test_equalities_are_drawn_in_free_coordinates():
     np.testing.assert_allclose(theta.sum(axis=1), 1.0, atol=1e-9)
     variance = (1.0 / 3.0) * (2.0 / 3.0) / 7.0
     np.testing.assert_allclose(theta.var(axis=0), variance, rtol=0.2)
+
+
+def nearly_independent(target, sampler="auto"):
+    """Draws of which three quarters are left out."""
+    draws = dps.sample(
+        target, sampler=sampler, num_draws=2000, seed=1, progress=False, check=False
+    )
+    return draws.posterior["theta"].values[:, ::4, 0].ravel()
+
+
+@pytest.mark.parametrize("dim", [2, 4])
+def test_dirichlet_densities_on_the_simplex(dim):
+    target = dps.Density(
+        log_density=lambda x: np.sum(np.log(x)),
+        dim=dim,
+        domain=dps.domains.Simplex(),
+    )
+    draws = nearly_independent(target)
+    assert_law(draws, beta(2.0, 2.0 * (dim - 1)).cdf)
+    with rejected():  # the exponent of the density is lost
+        assert_law(draws, beta(1.0, dim - 1.0).cdf)
+
+
+def test_slices_of_a_density_that_is_infinite_at_both_ends():
+    """Beta(1/2, 1/2), whose value is NaN where rounding leads outside."""
+    target = dps.Density(
+        log_density=lambda x: -0.5 * np.log(x[0]) - 0.5 * np.log(1.0 - x[0]),
+        dim=1,
+        domain=dps.domains.Box(0.0, 1.0),
+        convex=False,
+    )
+    draws = nearly_independent(target, dps.samplers.ChordSlice(num_steps=5))
+    assert_law(draws, beta(0.5, 0.5).cdf)
+    with rejected():
+        assert_law(draws, beta(1.0, 1.0).cdf)
+
+
+class Swapped(NamedTuple):
+    factor: float
+    matrix: np.ndarray
+
+
+class Unit(enum.IntEnum):
+    size = 1
+
+
+def product_of(*helpers):
+    first, second, third = helpers
+    return lambda x: first(x[0]) * second(x[1]) * third(x[2])
+
+
+def scale_by(value):
+    return njit(lambda x: value * x)
+
+
+def reads(value):
+    return lambda x: value
+
+
+ONE, TWO = scale_by(1.0), scale_by(2.0)
+
+
+def vectorize(value):
+    return numba.vectorize(lambda x: value * x)
+
+
+def as_c_function(value):
+    return numba.cfunc("f8(f8)")(lambda x: value * x)
+
+
+def digest(function, data=None):
+    copied = UserData(data)
+    return UserFunction("energy", function, copied).digest(), copied.digest()
+
+
+class TestIdentity:
+    """What a checkpoint knows of functions, in which no address counts."""
+
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            (product_of(ONE, TWO, ONE), product_of(ONE, TWO, TWO)),
+            (product_of(ONE, ONE, TWO), product_of(ONE, TWO, TWO)),
+            (reads(scale_by(1.0)), reads(scale_by(3.0))),
+            (reads(vectorize(1.0)), reads(vectorize(3.0))),
+            (reads(as_c_function(1.0)), reads(as_c_function(3.0))),
+            (reads(np.ones(2)), reads(np.ones((2, 1)))),
+            (reads(Numbers(1.0, 2.0)), reads(Swapped(1.0, 2.0))),
+            (reads(Unit), reads(enum.IntEnum("Unit", {"size": 2}))),
+            (reads(((1,), 2)), reads((1, (2,)))),
+            (reads(1j), reads(2j)),
+            (reads(slice(0, 1)), reads(slice(0, 2))),
+            (reads(1), reads(1.0)),
+        ],
+    )
+    def test_other_functions_have_other_digests(self, first, second):
+        assert digest(first) != digest(second)
+        assert digest(first) == digest(first)
+
+    def test_equal_functions_have_equal_digests(self):
+        functions = [product_of(scale_by(1.0), ONE, scale_by(2.0)) for _ in range(2)]
+        assert digest(functions[0]) == digest(functions[1])
+
+    def test_fields_of_data_count(self):
+        data = [Numbers(1.0, 2.0), Swapped(1.0, 2.0)]
+        assert digest(reads(1), data[0]) != digest(reads(1), data[1])
+
+    def test_an_edited_closure(self):
+        """The compiled function has the array of its construction, in all copies."""
+        array = np.array([1.0, 2.0, 3.0])
+        target = dps.Density(
+            energy=reads_squares(array), dim=3, domain=dps.domains.Simplex()
+        )
+        point = np.array([0.2, 0.3, 0.5])
+        energy, known = target.energy(point), target.identity(point)
+        array[:] = 100.0
+        inner = reduce(target)
+        assert inner.target.energy(inner.drop(point)) == pytest.approx(energy)
+        assert copy.deepcopy(target).energy(point) == energy
+        assert target.identity(point) == known
+        other = dps.Density(energy=reads_squares(array), dim=3)
+        assert other.energy(point) == pytest.approx(50.0 * point @ point)
+        assert other.functions.digests() != target.functions.digests()
+
+
+def reads_squares(array):
+    return lambda x: 0.5 * x @ (array * x)
+
+
+def test_failures_of_two_threads_are_not_mixed():
+    """One energy raises, and the other is NaN, while both are recorded."""
+    targets = {
+        "raised RuntimeError: my own text": dps.Density(
+            energy=fails_rarely, dim=2, domain=dps.domains.Box(-3.0, 3.0)
+        ),
+        "returned NaN": dps.Density(
+            energy=lambda x: 0.5 * x @ x if x[0] < 2.0 else np.nan,
+            dim=2,
+            domain=dps.domains.Box(-3.0, 3.0),
+        ),
+    }
+    with recorded_errors:
+        for target in targets.values():
+            thread = threading.Thread(target=target.energy, args=([2.5, 0.0],))
+            thread.start()
+            thread.join()
+        for text, target in targets.items():
+            assert text in target.describe_failure()
 
 
 def test_checkpoints_know_the_functions(tmp_path):

@@ -22,6 +22,7 @@ from dpsample.optimizers.loop.decaying import (
 )
 from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.loop.last_iterate import check_smooth, last_iterate_recipe
+from dpsample.optimizers.loop.mean_label import with_mean_label
 from dpsample.optimizers.loop.noisy_descent import (
     BatchedDescent,
     DescentPlan,
@@ -49,7 +50,12 @@ from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 Output = Literal["average", "tail", "scaled", "decaying", "last"]
 OUTPUTS = ("average", "tail", "scaled", "decaying", "last")
 # Options that only one output uses. They are None for the others.
-OUTPUT_OF_OPTION = {"tail_share": "tail", "ridge": "last", "boundary_loss": "scaled"}
+OUTPUT_OF_OPTION = {
+    "tail_share": "tail",
+    "ridge": "last",
+    "boundary_loss": "scaled",
+    "label_share": "scaled",
+}
 # A scaled descent needs a step in its first stage and one in its last stage.
 MIN_SCALED_STEPS = 2
 
@@ -235,6 +241,10 @@ class NoisyGD(ProjectedDescent):
     boundary_loss : Loss, optional
         Smooth loss of the package for later stages of a scaled descent that would leave
         the domain. Steps stay at most 2/beta, beta of the problem's loss.
+    label_share : float, optional
+        Share of the square of the budget's gdp that buys a noisy mean label, with which
+        a scaled descent on a problem with an intercept starts
+        (`dpsample.optimizers.loop.mean_label`). It helps where one label is rare.
 
     Raises
     ------
@@ -244,7 +254,9 @@ class NoisyGD(ProjectedDescent):
         the scaled descent also if the loss is not smooth (for the tail without
         ``step_size``) or the calibration is "paper". For the scaled descent also if
         ``boundary_loss`` is the user's own, is not smooth, is steeper than the
-        problem's loss or is for other responses. For the last iterate also if the loss
+        problem's loss or is for other responses, or if there is a ``label_share`` and
+        the loss is not for labels, the problem has no intercept or offsets, the domain
+        is not about 0, or gradients are clipped. For the last iterate also if the loss
         is not smooth or not built in, if the step is longer than :math:`2/(\beta +
         \lambda)`, or if there are more than a million steps.
 
@@ -280,6 +292,7 @@ class NoisyGD(ProjectedDescent):
     tail_share: float | None = None
     ridge: float | None = None
     boundary_loss: Loss | None = None
+    label_share: float | None = None
     name: ClassVar[str] = "noisy_gd"
 
     def __post_init__(self) -> None:
@@ -294,6 +307,8 @@ class NoisyGD(ProjectedDescent):
             check.non_negative(ridge=self.ridge)
         if self.boundary_loss is not None:
             check.instance(Loss, boundary_loss=self.boundary_loss)
+        if self.label_share is not None:
+            check.open_interval(0.0, 1.0, label_share=self.label_share)
         for name, output in OUTPUT_OF_OPTION.items():
             value = getattr(self, name)
             if value is not None and self.output != output:
@@ -314,8 +329,9 @@ class NoisyGD(ProjectedDescent):
         ]
         if self.output == "average":
             names.remove("output")
-        if self.boundary_loss is None and "boundary_loss" in names:
-            names.remove("boundary_loss")
+        for name in ("boundary_loss", "label_share"):
+            if getattr(self, name) is None and name in names:
+                names.remove(name)
         return names
 
     def __repr__(self) -> str:
@@ -358,7 +374,12 @@ class NoisyGD(ProjectedDescent):
         (loop,) = recipe.phases
         assert isinstance(loop, Loop)
         if self.output == "scaled":
-            return self._scaled_recipe(facts, recipe, loop)
+            recipe = self._scaled_recipe(facts, recipe, loop)
+            if self.label_share is None:
+                return recipe
+            if self.clip is not None:
+                check.fail("clip", "None with label_share", self.clip)
+            return with_mean_label(facts, budget, recipe, self.label_share)
         # The first loop ends with its last iterate, from which the second one starts.
         count = math.ceil((self.tail_share or 0.5) * loop.num_steps)
         phases = [replace(loop, num_steps=count)]

@@ -39,7 +39,7 @@ from dpsample.optimizers.loop.estimate import (
     estimate,
 )
 from dpsample.optimizers.loop.estimators import Estimator, LimitedMean, RecordLimits
-from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Minimization, Phase, Recipe
 from dpsample.optimizers.loop.pieces import (
     BLOCK,
     CompiledGradient,
@@ -245,12 +245,16 @@ def _clip_entries(data: Data, bound: float, params: Array | None = None) -> Data
 
 def reads_all_in_order(recipe: Recipe) -> bool:
     """Return whether each step reads all records of its phase, in order."""
-    return all(
-        isinstance(phase.batches, Full)
-        if isinstance(phase, Loop)
-        else isinstance(phase, Minimization) and phase.solver != "svrg"
-        for phase in recipe.phases
-    )
+    return all(_reads_in_order(phase) for phase in recipe.phases)
+
+
+def _reads_in_order(phase: Phase) -> bool:
+    """Return whether a phase reads all of its records, in order."""
+    if isinstance(phase, Loop):
+        return isinstance(phase.batches, Full)
+    if isinstance(phase, Minimization):
+        return phase.solver != "svrg"
+    return phase.reads_in_order
 
 
 class Windows:

@@ -283,6 +283,8 @@ class Query:
     output_stddev: ClassVar[float] = 0.0
     output_scale: ClassVar[float] = 0.0
     keeps_ball: ClassVar[bool] = False
+    # Whether it reads records part by part, so that they need not be in memory.
+    reads_in_order: ClassVar[bool] = False
 
     def check(self) -> None:
         """Do nothing, because the code that makes a query checks its numbers."""

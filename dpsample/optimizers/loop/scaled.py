@@ -94,6 +94,9 @@ def observe(step, t, num_steps, memory):
             memory.first_gradient[:] = 0.0
             memory.first_point[:] = 0.0
             sums[SUM.factor], sums[SUM.num_first], sums[SUM.outside] = 1.0, 0.0, 1.0
+            # A start that noisy labels have moved away from 0 is near the minimizer.
+            if step.moved_factor != 1.0 and memory.anchor.any():
+                sums[SUM.factor] = step.moved_factor
         sums[SUM.slopes], sums[SUM.squares], sums[SUM.num_terms] = 0.0, 0.0, 0.0
     if step.stage == STAGE.first:
         sums[SUM.num_first] += 1.0

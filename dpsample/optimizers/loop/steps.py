@@ -87,6 +87,7 @@ class ScaledNumbers(NamedTuple):
     stage: int  # FIRST, MIDDLE or LAST, see `scaled`
     stddev: float  # scale of the noise in a coordinate of its gradients
     longest: float  # largest size of its steps
+    moved_factor: float  # first factor of the size, if the anchor is not 0
     weights: Array  # (1,) weight of all iterates, or empty to keep the last one
 
 
@@ -219,6 +220,7 @@ class ScaledStep(Step):
     stage: int
     stddev: float
     longest: float
+    moved_factor: float = 1.0
     name: ClassVar[str] = "scaled"
     piece: ClassVar[Piece] = staticmethod(scaled_step)
 
@@ -228,6 +230,7 @@ class ScaledStep(Step):
         check.integer(1, stage=self.stage)
         check.non_negative(stddev=self.stddev)
         check.greater_than(0.0, longest=self.longest)
+        check.positive(moved_factor=self.moved_factor)
 
     def numbers(self, dim: int) -> ScaledNumbers:
         """Return the kernel's numbers."""
@@ -247,6 +250,7 @@ class ScaledStep(Step):
             stage=int(self.stage),
             stddev=float(self.stddev),
             longest=float(self.longest),
+            moved_factor=float(self.moved_factor),
             weights=weights,
         )
 

@@ -1,0 +1,185 @@
+"""Descent that starts with a noisy mean label: start, privacy, certificates."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.api.advise import label_share
+from dpsample.api.minimize import plan_minimization
+from dpsample.optimizers import NoisyGD
+from dpsample.optimizers.loop.mean_label import MeanLabel
+from dpsample.optimizers.loop.perturbations import gdp_of
+from dpsample.privacy.budget import SHIFTS
+from dpsample.verification.ball_checker import NotProved, prove
+from tests.support.descents import descend
+from tests.support.former_certificates import resealed
+from tests.support.statistics import assert_frequency, rejected
+
+BUDGET = dps.Budget(epsilon=0.3, delta=1e-6)
+METHOD = NoisyGD(output="scaled", label_share=0.05)
+NUM_RECORDS = 3000
+
+
+def problem(rate=0.05, **changes):
+    """Return a logistic regression in which a share of the labels is 1."""
+    rng = np.random.default_rng(1)
+    labels = np.where(np.arange(NUM_RECORDS) < rate * NUM_RECORDS, 1.0, -1.0)
+    facts = {
+        "loss": dps.losses.CalibratedLogistic(),
+        "domain": dps.domains.Ball(8.0),
+        "row_bound": 1.0,
+        "intercept": True,
+    }
+    rows = rng.uniform(-0.5, 0.5, (NUM_RECORDS, 4))
+    return dps.Problem(rows, labels, **(facts | changes))
+
+
+def test_the_start_is_the_log_odds_of_a_rare_label_and_0_otherwise():
+    query = MeanLabel(stddev=0.0)
+    for rate in (0.05, 0.9):
+        start = query.answer(problem(rate), np.random.default_rng(0))
+        assert start[-1] == pytest.approx(math.log(rate / (1.0 - rate)), rel=1e-12)
+        assert not start[:-1].any()
+    for rate in (0.16, 0.5, 0.84):
+        assert not query.answer(problem(rate), np.random.default_rng(0)).any()
+    # The start is within the ball, and finite if there is one label only.
+    ball = dps.domains.Ball(0.5)
+    start = query.answer(problem(0.0, domain=ball), np.random.default_rng(0))
+    assert start[-1] == -0.5
+
+
+def test_noise_shrinks_the_mean_and_limits_it():
+    query = MeanLabel(stddev=0.3)
+    for mean in (-5.0, -0.8, 0.71, 0.99, 40.0):
+        shrunken = np.clip(mean * (1.0 - 0.09 / mean**2), -0.7, 0.7)
+        assert query.intercept(mean) == pytest.approx(2.0 * math.atanh(shrunken))
+    assert query.intercept(0.7) == query.intercept(-0.3) == 0.0
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
+@pytest.mark.parametrize("share", [0.05, 0.6])
+def test_the_squares_of_label_and_steps_are_the_budget(relation, share):
+    budget = replace(BUDGET, relation=relation)
+    recipe = replace(METHOD, label_share=share).recipe(problem().facts, budget)
+    inputs, unit = recipe.inputs, SHIFTS[relation] / NUM_RECORDS
+    steps = unit * inputs["lipschitz"] / inputs["noise_stddev"]
+    label = unit / inputs["label_stddev"]
+    square = steps**2 * inputs["num_steps"] + label**2
+    assert recipe.event == dps.privacy.GaussianEvent(gdp_of(budget))
+    assert 1.0 - 1e-10 < square / gdp_of(budget) ** 2 <= 1.0
+    # What is stated is what runs.
+    first, *loops = recipe.phases
+    assert first.stddev == inputs["label_stddev"]
+    assert {loop.noise.scale for loop in loops} == {inputs["noise_stddev"]}
+    assert {loop.step.stddev for loop in loops} == {inputs["noise_stddev"]}
+    assert sum(loop.num_steps for loop in loops) == inputs["num_steps"]
+
+
+def test_the_noise_of_the_mean_is_the_stated_one():
+    # The mean label is -1. A shrunken mean, m (1 - s^2/m^2), is at its limit of -0.95
+    # if m is below -0.95262, which has a probability of 0.828. The planted bug is the
+    # noise of a zeroed record, half as large.
+    given, limit = problem(0.0), 0.95
+    chance = 0.5 * math.erfc(-(1.0 - 0.952624) / 0.05 / math.sqrt(2.0))
+
+    def hits(stddev):
+        query, rng = MeanLabel(stddev=0.05), np.random.default_rng(7)
+        drawn = MeanLabel(stddev=stddev)
+        start = [drawn.noisy_mean(given, rng) for _ in range(2000)]
+        means = np.tanh([0.5 * query.intercept(mean) for mean in start])
+        return int((means < -limit + 1e-9).sum())
+
+    assert_frequency(hits(0.05), 2000, chance)
+    with rejected():
+        assert_frequency(hits(0.025), 2000, chance)
+
+
+def test_steps_are_shorter_only_if_the_start_has_moved():
+    method = replace(METHOD, num_steps=40, step_size=0.1)
+    for rate, size in ((0.05, 0.025), (0.5, 0.1)):
+        known = problem(rate)
+        recipe, thetas = method.recipe(known.facts, None), []
+        label, *loops = recipe.phases
+        assert {loop.step.moved_factor for loop in loops} == {0.25}
+        steps = [replace(loop.step, sizes=size, moved_factor=1.0) for loop in loops]
+        plain = [replace(p, step=s) for p, s in zip(loops, steps, strict=True)]
+        for phases in (loops, plain):
+            given = replace(recipe, phases=(label, *phases))
+            thetas.append(descend(known, given, np.random.default_rng(0)).theta)
+        np.testing.assert_allclose(thetas[0], thetas[1], rtol=1e-9)
+        assert np.abs(thetas[0][:-1]).max() > 1e-3  # it has moved
+
+
+def test_a_fit_of_a_rare_label_has_its_intercept():
+    thetas = [dps.minimize(problem(), METHOD, BUDGET, seed=3).theta for _ in range(2)]
+    assert (thetas[0] == thetas[1]).all()
+    assert -4.5 < thetas[0][-1] < -1.5  # log odds of 0.05 are -2.9
+
+
+def planned(**changes):
+    """Return the text of a certificate."""
+    method = replace(METHOD, **changes)
+    plan = plan_minimization(problem(), method, BUDGET, "exact", seeded=False)
+    return plan.certificate
+
+
+def test_both_checkers_prove_certificates_and_refuse_less_noise():
+    certificate = planned()
+    for checker in ("standard", "ball"):
+        dps.verify(certificate, checker=checker)
+    content = json.loads(certificate.to_json())
+    assert "label_share=0.05" in str(certificate.mechanism)
+    for name in ("label_stddev", "noise_stddev"):
+        forged = json.loads(json.dumps(content))
+        index = next(i for i, pair in enumerate(forged["inputs"]) if pair[0] == name)
+        forged["inputs"][index][1] *= 0.999
+        with pytest.raises(NotProved, match="event of the noise"):
+            prove(json.dumps(resealed(forged)))
+    # Without the label's noise its query would not be counted.
+    forged = json.loads(json.dumps(content))
+    forged["inputs"] = [p for p in forged["inputs"] if p[0] != "label_stddev"]
+    with pytest.raises(NotProved, match="come together"):
+        prove(json.dumps(resealed(forged)))
+
+
+def test_a_mean_label_needs_an_intercept_and_labels():
+    facts = problem().facts
+    for changes, words in (
+        ({"intercept": False}, "intercept must be True"),
+        ({"loss": dps.losses.Huber(1.0), "response_bound": 1.0}, "loss must be one of"),
+        ({"offset_bound": 0.5}, "offset_bound must be 0"),
+        ({"domain": dps.domains.Ball(1.0, center=np.ones(5))}, "domain must be about"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            METHOD.recipe(replace(facts, **changes), BUDGET)
+    with pytest.raises(ValueError, match="clip must be None"):
+        replace(METHOD, clip=0.1).recipe(facts, BUDGET)
+    with pytest.raises(ValueError, match="output='scaled'"):
+        NoisyGD(label_share=0.1)
+    with pytest.raises(ValueError, match="label_share"):
+        replace(METHOD, label_share=1.0)
+    assert "label_share" not in repr(NoisyGD(output="scaled"))
+
+
+def test_advise_asks_for_a_mean_label_by_public_facts():
+    facts = problem(loss=dps.losses.Logistic()).facts
+    for epsilon, is_first in ((0.01, False), (0.15, True), (3.0, False)):
+        budget = dps.Budget(epsilon=epsilon, delta=1e-6)
+        advice = dps.advise(facts, budget)
+        assert (advice.table[0].method == "labels_first") == is_first
+        share = label_share(facts, budget)
+        if is_first:
+            assert advice.choice.label_share == share == 0.05
+            assert "mean label" in advice.reason
+    budget = dps.Budget(epsilon=0.15, delta=1e-6)
+    assert label_share(replace(facts, intercept=False), budget) == 0.0
+    assert label_share(facts, dps.Budget(epsilon=0.15, delta=0.0)) == 0.0
+    # Fewer records are enough if a neighbor lacks a record.
+    half = replace(facts, num_records=NUM_RECORDS // 3)
+    assert label_share(half, budget) < label_share(
+        half, replace(budget, relation="zero_out")
+    )
