@@ -8,7 +8,6 @@ results where they are. Notebooks are shown with the outputs in their ipynb file
 import html
 import importlib
 import inspect
-import os
 import re
 import sys
 from pathlib import Path
