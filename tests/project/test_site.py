@@ -192,3 +192,37 @@ def test_broken_links_are_found(tmp_path):
     (tmp_path / "a.html").write_text(text)
     (tmp_path / "b.html").write_text('<p id="elsewhere">')
     assert list(broken(tmp_path)) == ["a.html: b.html#there", "a.html: z.png"]
+
+
+# Characters that fit beside the navigation on a laptop. Words in a cell are not broken.
+MAX_TABLE_WIDTH = 105
+GENERATED = {"papers.md", "causes.md", "errata.md"}
+
+
+def wide_tables(text):
+    """Return first lines of tables that cannot be made as narrow as a laptop."""
+    text = re.sub(r"\]\([^)]*\)", "]", text).replace(r"\|", "/")
+    for table in re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE):
+        rows = [line.strip("| ").split("|") for line in table.strip().splitlines()]
+        cells = [row for row in rows if not set("".join(row)) <= set("-: ")]
+        widths = [
+            max(len(word) for cell in column for word in [*cell.split(), ""])
+            for column in zip(*cells, strict=False)
+        ]
+        if sum(widths) + 3 * len(widths) > MAX_TABLE_WIDTH:
+            yield table.splitlines()[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_tables_fit_on_a_laptop(page):
+    if page.name not in GENERATED:
+        assert list(wide_tables(page.read_text("utf-8"))) == []
+
+
+def test_a_wide_table_is_found():
+    word = "a_name_of_a_test_that_is_far_too_long_for_one_column_of_a_table"
+    row = f"| {word} | x | {word} |"
+    assert list(wide_tables(f"| a | b | c |\n|---|---|---|\n{row}\n")) == [
+        "| a | b | c |"
+    ]
+    assert list(wide_tables("| a | b |\n|---|---|\n| two words | [x](long) |\n")) == []
