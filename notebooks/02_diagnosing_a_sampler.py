@@ -152,7 +152,7 @@ for row, name in zip(axes, ("RandomWalk", "Proximal"), strict=True):
     ranks = theta.ravel().argsort().argsort().reshape(theta.shape)
     for chain, chain_ranks in zip(theta, ranks, strict=True):
         row[0].plot(chain, lw=0.6)
-        row[1].hist(chain_ranks, bins=20, histtype="step")
+        row[1].hist(chain_ranks, bins=20, range=(0, ranks.size), histtype="step")
     row[1].axhline(num_draws / 20, color="k", ls=":")
     row[0].set_ylabel(f"{name}\ncoefficient {worst}")
     row[1].set_ylabel("draws in the bin")

@@ -14,18 +14,8 @@ from pathlib import Path
 import jupytext
 import nbformat
 
-FOLDER = Path(__file__).parent
 # Hosting sites show files of this size at once.
 MAX_BYTES = 1_500_000
-# Run before the first cell, and left out of the file. Names in vector graphics follow
-# from the salt, and are random without it.
-SETTINGS = """
-%matplotlib inline
-import matplotlib
-from matplotlib_inline.backend_inline import set_matplotlib_formats
-matplotlib.rcParams["svg.hashsalt"] = "dpsample"
-set_matplotlib_formats("svg", "png", metadata={"Date": None})
-"""
 IMAGES = ("image/svg+xml", "image/png")
 
 
@@ -35,9 +25,18 @@ def show(script):
     from nbclient import NotebookClient
 
     notebook = jupytext.read(script)
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(SETTINGS))
+    # Left out of the file. Names in vector graphics follow from the salt, and are
+    # random without it.
+    settings = """
+%matplotlib inline
+import matplotlib
+from matplotlib_inline.backend_inline import set_matplotlib_formats
+matplotlib.rcParams["svg.hashsalt"] = "dpsample"
+set_matplotlib_formats("svg", "png", metadata={"Date": None})
+"""
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(settings))
     client = NotebookClient(notebook, timeout=1800, kernel_name="python3")
-    client.execute(cwd=str(FOLDER))
+    client.execute(cwd=str(script.parent))
     del notebook.cells[0]
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python"}
@@ -72,7 +71,7 @@ def simplify(output):
 
 def main(prefixes):
     """Write the notebooks whose names begin with one of the prefixes."""
-    for script in sorted(FOLDER.glob("[0-9][0-9]_*.py")):
+    for script in sorted(Path(__file__).parent.glob("[0-9][0-9]_*.py")):
         if prefixes and not script.name.startswith(tuple(prefixes)):
             continue
         text = nbformat.writes(show(script))

@@ -51,10 +51,6 @@ from dpsample.privacy.accounting.events import Event
 NUM_WARMUP_ROUNDS = 20
 # Values of mu, each of which is a claim of mu-GDP.
 GDP_GRID = np.geomspace(1e-2, 16.0, 96)
-# Multiples of the budget's epsilon at which bets are made.
-EPSILON_MULTIPLES = np.array([0.0, 0.25, 0.5, 1.0])
-# Draws of each distribution from which a score is learned.
-NUM_TRAINING_DRAWS = 1000
 LEARNED_NOTE = (
     "the score is a logistic discriminant of outputs, learned from draws that are not "
     "bet on: a better score may find more"
@@ -291,8 +287,9 @@ def start_report(
 
     ``learn`` is a function of a seed that learns a score, or None if one is known.
     """
-    # Largest epsilon of a bet. The square of its exponential does not overflow.
-    epsilons = np.minimum(claim["budget"].epsilon * EPSILON_MULTIPLES, 300.0)
+    # The square of the exponential of 300 does not overflow.
+    multiples = np.array([0.0, 0.25, 0.5, 1.0])
+    epsilons = np.minimum(claim["budget"].epsilon * multiples, 300.0)
     test = SequentialTest(
         epsilons=epsilons, claimed_deltas=curve(epsilons), alpha=alpha
     )
@@ -313,8 +310,9 @@ def learn_score(
     mechanism: Mechanism, first: object, second: object, seed: np.random.SeedSequence
 ) -> Score:
     """Return a score of the outputs, from draws that are not bet on."""
+    num_draws = 1000
     outputs = [
-        as_rows(mechanism(data, rng, NUM_TRAINING_DRAWS), NUM_TRAINING_DRAWS)
+        as_rows(mechanism(data, rng, num_draws), num_draws)
         for data, rng in zip((first, second), streams(seed, 2), strict=True)
     ]
     return learn(*outputs)
