@@ -51,7 +51,11 @@ from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.privacy.usefulness import mean_loss_of_zero, warn_if_useless
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.problem.problem import Problem
-from dpsample.samplers.whole_body.global_draws import explain_unsupported_facts
+from dpsample.regularizers import SquaredNorm
+from dpsample.samplers.whole_body.tangent_cells import (
+    explain_unsupported_cells,
+    explain_unsupported_draws,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -313,6 +317,9 @@ def _pure_rule(
     """Return the method of a budget without delta, its loss, and the reason."""
     loss = facts.loss
     if math.isinf(clarity):
+        if not explain_unsupported_cells(facts, SquaredNorm(2.0)):
+            reason = "The loss is not differentiable everywhere, but few coefficients "
+            return "release", loss, reason + "have exact draws without delta."
         check_not_pure(budget, "a loss that is not differentiable everywhere")
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
     where += "a tilted objective has a proof without delta"
@@ -486,7 +493,7 @@ def _candidates(
         # delta the draw is exact.
         share = 0.0 if budget.is_pure else 0.1
         drawn = calibrate(facts, budget, risk="empirical", sampler_share=share)
-        if budget.is_pure and explain_unsupported_facts(facts, drawn.regularizer):
+        if budget.is_pure and explain_unsupported_draws(facts, drawn.regularizer):
             return
     except ValueError:  # the error of the sampler needs more than this delta
         if preferred == "release":

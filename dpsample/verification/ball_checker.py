@@ -930,17 +930,21 @@ def _check_sampler(c: Json) -> tuple[Json, Json]:
     is_smooth = is_smooth and loss.get("upper_curvature") != "inf"
     _require(name != "draw/localized" or is_smooth, "the loss cannot be localized")
     if name == "draw/global":
-        _check_global(c["facts"], c["p"])
+        _check_exact(c["facts"], c["p"], GLOBAL_LOSSES)
+    if name == "draw/tangentcells":
+        piecewise_linear = {"hinge", "absolute", "quantile"}
+        _check_exact(c["facts"], c["p"], GLOBAL_LOSSES | piecewise_linear)
+        _require(c["facts"]["dim"] <= 3, "cells of more than 3 dimensions")
     if c["budget"]["delta"] == 0.0 and spec is not None:
         is_pure = kind.get("exact", False) and kind.get("counted", False)
         _require(is_pure, "the sampler has an error, which delta = 0 does not include")
     return kind, spec.parameters if isinstance(spec, _Spec) else {}
 
 
-def _check_global(facts: Json, p: float) -> None:
+def _check_exact(facts: Json, p: float, losses: frozenset[str]) -> None:
     """Check that exact draws on all of the domain are possible for public facts."""
     domain, loss = facts["domain"], facts["loss"]
-    _require(loss["name"] in GLOBAL_LOSSES, "the loss has no exact draws")
+    _require(loss["name"] in losses, "the loss has no exact draws")
     is_body = domain["name"] in ("box", "polytope")
     is_body = is_body and domain.get("A_eq") is None
     if domain["name"] == "ball":

@@ -87,6 +87,7 @@ def test_stored_energies_are_the_targets(tree):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_tree_survives_a_file(tree, tmp_path):
     _, draws = tree
     path = tmp_path / "draws.nc"

@@ -8,6 +8,7 @@ from dpsample.api import release_plan
 from dpsample.samplers.localized import exact_rejection
 from dpsample.samplers.localized.exact_rejection import FLOAT_SHARE
 from dpsample.targets.grid import PublicGrid
+from tests.support.tiers import one_in
 
 L, D = dps.losses, dps.domains
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -40,6 +41,7 @@ CASES = {
 }
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", CASES)
 def test_releases_lie_on_their_grid(name):
     domain, loss, options, numerics = CASES[name]

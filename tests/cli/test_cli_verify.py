@@ -13,6 +13,7 @@ import dpsample as dps
 from dpsample import cli
 from dpsample.verification import ball_checker
 from dpsample.verification import recomputation as verification
+from tests.support.tiers import one_in
 
 RELEASABLE = "Releasable, if what is not checked here was as stated."
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -146,6 +147,7 @@ def test_a_certificate_is_printed_or_becomes_a_page(answer, file, tmp_path, caps
     assert "NOT verified" in capsys.readouterr().out and not page.exists()
 
 
+@one_in(2)
 @pytest.mark.parametrize("options", [[], ["--html", "page.html", "--overwrite"]])
 def test_a_certificate_is_recomputed_once(answer, file, tmp_path, monkeypatch, options):
     # Some take long: a plan of constant time, a chosen optimizer.

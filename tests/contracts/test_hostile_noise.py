@@ -122,7 +122,7 @@ RUNS = [
 ]
 
 
-@one_in(2)
+@one_in(4)
 @pytest.mark.parametrize(("case", "name"), RUNS)
 def test_the_output_of_hostile_records_has_the_calibrated_noise(case, name) -> None:
     """The whole run; P1, P2."""

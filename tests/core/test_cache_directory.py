@@ -10,6 +10,7 @@ import numba
 import pytest
 
 from dpsample.core import cache as cache_module
+from tests.support.tiers import slow, usual
 from tests.support.toy_kernels import make_toy, show
 
 posix = pytest.mark.skipif(os.name != "posix", reason="no owners and modes")
@@ -159,14 +160,11 @@ def test_code_in_a_planted_cache_never_runs(tmp_path, spoil):  # S2
 
 
 @posix
-def test_any_umask_gives_a_private_directory(tmp_path):  # S2
+@pytest.mark.parametrize("mask", [0o000, slow(0o077)])
+def test_any_umask_gives_a_private_directory(tmp_path, mask):  # S2
     toy = make_toy(tmp_path)
-    found = {
-        mask: show(toy, tmp_path / str(mask), WHERE, options={"umask": mask})[0].strip()
-        for mask in (0o000, 0o077)
-    }
-    for folder in found.values():
-        assert mode(folder) == 0o700 and mode(Path(folder).parent) == 0o700
+    folder = show(toy, tmp_path / "cache", WHERE, options={"umask": mask})[0].strip()
+    assert mode(folder) == 0o700 and mode(Path(folder).parent) == 0o700
 
 
 @posix
@@ -203,6 +201,7 @@ print(os.path.isdir(folder) and oct(os.stat(folder).st_mode & 0o777))
 """
 
 
+@usual("open to others")
 @compiled
 @posix
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def test_printed_noise_of_noisy_descent_is_conservative_for_small_epsilon():
     assert not certificate.releasable
 
 
+@pytest.mark.slow
 def test_shuffled_events_prove_no_less_than_their_batches():
     for size, record_gdp in ((1, 0.3), (1, 2.0), (40, 0.3), (40, 4.0)):
         event = shuffled_event(

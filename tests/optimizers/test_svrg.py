@@ -66,6 +66,7 @@ def one_epoch(problem, start, *, ridge, seed):
     return memory.theta.copy()
 
 
+@pytest.mark.slow
 def test_an_epoch_is_the_textbook_one():
     problem, ridge = logistic(30, 3, domain=dps.domains.Ball(0.6)), 0.25
     start = np.array([0.3, -0.2, 0.1])

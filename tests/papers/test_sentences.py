@@ -42,6 +42,10 @@ def texts(path):
     if path.suffix == ".md":
         yield re.sub(r"```.*?```", "", source, flags=re.DOTALL)
         return
+    # Most programs need not be parsed. Quotes and # may stand between two words.
+    words = re.sub(r"[\s\"'#\\]+", " ", source)
+    if not (PAPER.search(words) and JUDGMENT.search(words)):
+        return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value

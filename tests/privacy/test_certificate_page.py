@@ -18,7 +18,7 @@ from dpsample.privacy import Certificate, EventCertificate
 from dpsample.privacy.certificates.registry import registry
 from tests.support.golden_certificates import GOLDEN, golden
 from tests.support.public_facts import final, logistic_facts
-from tests.support.tiers import usual
+from tests.support.tiers import one_in, usual
 
 INSIDE = "data:application/json;base64,"
 HOSTILE = (
@@ -92,7 +92,7 @@ def release(names, values=None):
     return Release(theta=values, certificate=certificate, feature_names=tuple(names))
 
 
-@usual("noise/gaussian]", "draw]", "accelerated/paper")
+@usual("noise/gaussian]")
 @pytest.mark.parametrize("kind", GOLDEN)
 def test_there_is_a_page_about_every_kind_of_certificate(kind):
     certificate = dataclasses.replace(golden(kind))  # made here, and not read
@@ -156,6 +156,7 @@ def test_hostile_names_are_shown_and_do_nothing():
     Page(release(HOSTILE)._repr_html_())
 
 
+@pytest.mark.slow
 def test_many_coefficients_are_all_listed_and_the_largest_come_first():
     values = np.zeros(500)
     values[[7, 400]] = 1.5, -2.5
@@ -165,6 +166,7 @@ def test_many_coefficients_are_all_listed_and_the_largest_come_first():
     assert names[30:] == [f"f{j}" for j in range(500)]
 
 
+@pytest.mark.slow
 def test_one_zero_and_a_nested_event_have_pages():
     checked(release(["only"], np.zeros(1)).to_html())
     event = dps.privacy.NearEvent(dps.privacy.PureEvent(0.1), 1e-9)
@@ -173,6 +175,7 @@ def test_one_zero_and_a_nested_event_have_pages():
     checked(EventCertificate.of(**declared, event=event).to_html())
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     "epsilon", [0.125, 0.12499999999999999, 1.2499999999999998e-300]
 )
@@ -190,6 +193,7 @@ def test_no_page_says_what_a_changed_certificate_says():
     assert "✘ Not for publication: the certificate was" in changed._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_page_about_a_file_says_that_nobody_has_verified_it():
     text = golden("noise/gaussian").to_json()
     certificate = EventCertificate.from_json(text)

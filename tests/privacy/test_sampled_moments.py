@@ -100,6 +100,7 @@ def test_moments_of_whole_orders_are_the_binomial_sum(order):  # P9
         assert want <= found <= want * (1.0 + 1e-9)
 
 
+@pytest.mark.slow
 def test_the_reverse_of_a_zeroed_pair_has_a_smaller_divergence():
     for order, rate, noise in ((2.0, 0.1, 1.0), (7.5, 0.01, 0.8), (3.0, 0.6, 2.0)):
         back = exact(order, rate, noise, "zero_out", reverse=True)

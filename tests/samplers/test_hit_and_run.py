@@ -144,6 +144,7 @@ def test_directions_on_the_simplex_sum_to_zero():
         assert abs(direction.sum()) <= 1e-15 * np.abs(direction).sum()
 
 
+@pytest.mark.slow
 def test_an_energy_that_is_not_convex_is_refused():
     # The door refuses such a loss; a kernel must not rely on that.
     loss = unchecked(

@@ -145,6 +145,13 @@ def of_pure_draw():
     return mech.certificate.with_sampler(sampler=repr(dps.samplers.Global()))
 
 
+def of_cells():
+    mech = dps.calibrate(
+        problem(loss=dps.losses.Hinge()), dataclasses.replace(BUDGET, delta=0.0)
+    )
+    return mech.certificate.with_sampler(sampler=repr(dps.samplers.TangentCells()))
+
+
 CASE = {"sensitivity": 0.5, "p": 1.5, "r": 3.0}
 
 
@@ -194,6 +201,7 @@ GOLDEN: dict[str, Any] = {
     "draw/proximal": lambda: of_draw(dps.Proximal()),
     "draw/constanttime": lambda: of_plan(),
     "draw/global": lambda: of_pure_draw(),
+    "draw/tangentcells": lambda: of_cells(),
     "draw/exact": lambda: final(linear_facts()),
     "declared": lambda: EventCertificate.of(
         mechanism="noisy mean", budget=BUDGET, event=GaussianEvent(0.2)

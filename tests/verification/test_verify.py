@@ -510,7 +510,7 @@ def test_every_mutation_fails_or_is_harmless(kind):
 SPECS = [kind for kind in GOLDEN if kind != "draw" and not kind.startswith("noise")]
 
 
-@usual("draw/", "clipped/full", "frank_wolfe", "lasso", "mirror/gaussian")
+@usual("draw/const", "draw/global", "clipped/full")
 @pytest.mark.parametrize("kind", [kind for kind in SPECS if kind != "declared"])
 def test_every_mutation_of_a_mechanism_fails_or_is_harmless(kind):
     """In the former format, too, in which the mechanism is a text."""

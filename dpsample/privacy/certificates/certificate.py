@@ -263,7 +263,9 @@ def check_may_be_pure(sampler: MechanismSpec) -> None:
     kind = registry().kind(kind_of(sampler))
     if not (kind.exact and kind.counted):
         remedy = "Every other one has an error, which only delta > 0 can pay."
-        check.fail("sampler", "Global() at delta = 0", str(sampler), remedy)
+        check.fail(
+            "sampler", "Global() or TangentCells() at delta = 0", str(sampler), remedy
+        )
 
 
 def assumptions_of(
