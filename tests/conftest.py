@@ -35,8 +35,10 @@ settings.load_profile("suite")
 SEED = int(os.environ.get("SUITE_SEED", "0"))
 RECORD = os.environ.get("SUITE_LEDGER", "")
 # They compile most kernels, of samplers and of optimizers: first, one to each process.
+# The first one's kernel is also that of the file which would run beside it.
 # The next ones take longest in the slow tier: no process is to end with one of them.
 FIRST = (
+    "api/test_replicate.py",
     "contracts/test_samplers.py",
     "contracts/test_hostile_records.py",
     "samplers/test_agreement.py",
@@ -47,8 +49,10 @@ FIRST = (
 TARGETS = "tests.support.gibbs_cases"
 # Processes that the default tier may start: each imports the package for two seconds.
 MOST_PROCESSES = 60
-# Their examples draw for seconds.
+# Their examples draw or compile for seconds.
 LONG_EXAMPLES = (
+    "couplings/unbiased.py",
+    "diagnostics/identities.py",
     "couplings/meeting.py",
     "diagnostics/simulation_based.py",
     "diagnostics/mixing.py",

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dpsample.core import check
+from dpsample.core.markup import describe, table
 from dpsample.losses import (
     Absolute,
     CalibratedLogistic,
@@ -129,17 +130,30 @@ class Advice:
 
         return pd.DataFrame(self.table, columns=list(Candidate._fields))
 
+    def _repr_html_(self) -> str:
+        """Return the choice, the reason and the table, for notebooks."""
+        rows = [("choice", self.choice), ("loss", self.loss), ("reason", self.reason)]
+        head = ("method", "loss", "proved risk", "noise", "passes")
+        return describe("Advice", rows, table("Methods", head, self._cells()))
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        """Return the rows of the table as texts."""
+        rows = []
+        for row in self.table:
+            bound = f"{row.risk_bound:.4g}" if row.risk_bound < math.inf else "none"
+            passes = "depends" if math.isnan(row.passes) else f"{row.passes:.0f}"
+            noise = f"{row.noise:.3g}"
+            rows.append((row.method, row.loss.name, bound, noise, passes))
+        return rows
+
     def __repr__(self) -> str:
         """Return the choice, the reason and the table."""
         lines = [f"Advice(choice={self.choice!r}, loss={self.loss!r})", self.reason]
         lines.append(
             f"{'method':12} {'loss':16} {'proved risk':>12} {'noise':>9} passes"
         )
-        for row in self.table:
-            bound = f"{row.risk_bound:.4g}" if row.risk_bound < math.inf else "none"
-            passes = "depends" if math.isnan(row.passes) else f"{row.passes:.0f}"
-            name = f"{row.method:12} {row.loss.name:16}"
-            lines.append(f"{name} {bound:>12} {row.noise:9.3g} {passes}")
+        for method, loss, bound, noise, passes in self._cells():
+            lines.append(f"{method:12} {loss:16} {bound:>12} {noise:>9} {passes}")
         return "\n".join(lines)
 
 

@@ -166,7 +166,7 @@ def test_files_of_former_sentences_load_verify_and_show_them(tmp_path):
         made = KINDS[content["format"]].from_json(text)
         assert made.registry.startswith("1:") and json.loads(made.to_json()) == content
         dps.verify(made)
-        shown = " ".join(str(made).split())
+        shown = " ".join(made.details().split())
         assert ", but with probability " in shown or ", but for failures" in shown
         made.to_html()
         if made.facts is None:
@@ -197,8 +197,8 @@ def test_files_of_former_sentences_load_verify_and_show_them(tmp_path):
 
 def test_no_sentence_says_but_where_it_means_except():
     known = registry()
-    shown = {**known.theorems, **known.assumptions, **known.plain}
-    for words in (*shown.values(), *known.plain.values()):
+    tables = (known.theorems, known.assumptions, known.confirm, known.excluded)
+    for words in [words for table in tables for words in table.values()]:
         assert "but with" not in words and "but for" not in words
         assert "fair coin" not in words
 

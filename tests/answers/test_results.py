@@ -118,7 +118,7 @@ def test_refusals_that_depend_on_records_are_assumptions(answer):
     for words in (
         "a number that is not finite, a label other than -1 and 1, a row",
         "is not included in (epsilon, delta)",
-        "whether a request is rejected depends on public facts only",
+        "Whether a request is rejected depends on public settings only",
         "SamplingError",
     ):
         assert words in text

@@ -175,6 +175,7 @@ def test_the_former_name_of_the_energy_warns(walk, billiard):
         assert duplicate.sample_stats.equals(stats)
 
 
+@pytest.mark.slow
 def test_a_tree_with_a_warm_up_survives_a_file(billiard, tmp_path):
     billiard.to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
     with xr.open_datatree(tmp_path / "draws.nc", engine="h5netcdf") as loaded:

@@ -314,6 +314,7 @@ def test_noise_of_both_normal_equations_is_counted():
         assert_mean(squares(planted), 1.0, 2.0, detects=0.35)
 
 
+@pytest.mark.slow
 def test_intervals_of_normal_equations_cover_and_do_not_without_the_errors(monkeypatch):
     budget = dps.Budget(epsilon=8.0, delta=1e-6)
 

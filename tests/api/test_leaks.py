@@ -94,10 +94,10 @@ def assert_no_leak(call, num_calls, num_first):
 @pytest.mark.parametrize(
     ("call", "num_calls", "num_first"),
     [
-        (minimize, 100, 100),
-        (release, 100, 100),
-        (sample, 10, 10),
-        (sample_tiny, 100, 100),
+        (minimize, 30, 30),
+        (release, 30, 30),
+        (sample, 5, 5),
+        (sample_tiny, 30, 30),
     ],
 )
 def test_calls_keep_the_counts_of_all_arrays(call, num_calls, num_first):

@@ -116,7 +116,7 @@ OTHERS = {
 FIXED = {"sampler": dps.Proximal(oracle="tangent", step_size=0.01), "num_warmup": 0}
 
 
-@usual("records")
+@pytest.mark.slow
 @pytest.mark.parametrize("change", OTHERS)
 def test_a_checkpoint_of_another_target_is_refused(tmp_path, change):
     path = tmp_path / "run.npz"
@@ -382,6 +382,7 @@ def test_stored_energies_are_the_targets_and_draws_are_inside(case):
     assert all(domain.contains(point) for point in points)
 
 
+@usual("2.0")
 @pytest.mark.parametrize("p", [1.5, 2.0])
 def test_ctrl_c_in_the_warmup_gives_an_empty_tree(monkeypatch, p):
     interrupt_soon(monkeypatch, num_draws=-2_000_000)

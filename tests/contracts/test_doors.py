@@ -124,7 +124,7 @@ def random_faults(number, *, costly):
 
 
 def test_random_values_are_refused_in_the_grammar_or_accepted(capsys):
-    found = random_faults(60, costly=False)
+    found = random_faults(40, costly=False)
     print_outcomes(capsys)
     assert not found, "\n".join(found)
 

@@ -261,7 +261,7 @@ def test_hostile_records_of_the_lasso_leave_every_vertex_its_chance(name) -> Non
         assert_frequency(count, NUM_CHOICES, chance)
 
 
-@usual("0.0")
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_slopes_that_are_nan_leave_every_vertex_a_chance(share: float) -> None:  # P1
     """A user's loss that fails at a legal record: no score may fail with it."""

@@ -10,7 +10,6 @@ import numba
 import pytest
 
 from dpsample.core import cache as cache_module
-from tests.support.tiers import slow, usual
 from tests.support.toy_kernels import make_toy, show
 
 posix = pytest.mark.skipif(os.name != "posix", reason="no owners and modes")
@@ -159,8 +158,9 @@ def test_code_in_a_planted_cache_never_runs(tmp_path, spoil):  # S2
     assert errors.count("RuntimeWarning: The compilation cache cannot be used") == 1
 
 
+@pytest.mark.slow
 @posix
-@pytest.mark.parametrize("mask", [0o000, slow(0o077)])
+@pytest.mark.parametrize("mask", [0o000, 0o077])
 def test_any_umask_gives_a_private_directory(tmp_path, mask):  # S2
     toy = make_toy(tmp_path)
     folder = show(toy, tmp_path / "cache", WHERE, options={"umask": mask})[0].strip()
@@ -201,7 +201,7 @@ print(os.path.isdir(folder) and oct(os.stat(folder).st_mode & 0o777))
 """
 
 
-@usual("open to others")
+@pytest.mark.slow
 @compiled
 @posix
 @pytest.mark.parametrize(

@@ -326,6 +326,7 @@ def test_only_compiled_functions_leave_out_their_types():
             assert is_kernel or node.name in handed_on, (source, node.name)
 
 
+@pytest.mark.slow
 def test_no_interrupted_pointer_leaves_the_id_of_its_function_behind(monkeypatch):
     """The next function may get that id, and would be given the other's C function."""
     if numba.config.DISABLE_JIT:

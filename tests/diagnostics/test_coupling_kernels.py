@@ -114,7 +114,7 @@ def name_and_target():
             yield pytest.param(name, case_name, marks=marks)
 
 
-@usual("crank nicolson")
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "case_name"), list(name_and_target()))
 def test_both_chains_keep_the_target(name, case_name, exact):
     case = CASES[case_name]

@@ -173,7 +173,7 @@ KINDS = ("inside", "wall", "corner", "tangent", "strong", "still", "straight")
 SCALES = ("tiny", "huge")
 
 
-@one_in(12)
+@one_in(24)
 @pytest.mark.parametrize("kind", KINDS + SCALES)
 @pytest.mark.parametrize("name", DOMAINS)
 def test_a_path_leaves_where_stepping_says(name, kind):

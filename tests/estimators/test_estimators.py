@@ -651,10 +651,10 @@ def test_the_winner_of_a_search_says_what_its_certificate_does_not_count(
     kind = classifier(method=method)
     kind.set_params(random_state=None)
     best = fits_that_are_counted(kind, people)
-    for words in (str(best.certificate_), best.certificate_.to_html()):
+    for words in (best.certificate_.details(), best.certificate_.to_html()):
         told = " ".join(words.split())
         assert (
-            "one fit is included in (epsilon, delta). Other fits to the same records"
+            "One fit is included in (epsilon, delta). Other fits to the same records"
             in told
         )
         assert "a choice by scores on the records, are not" in told

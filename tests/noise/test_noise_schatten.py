@@ -183,6 +183,7 @@ def test_acceptance_is_the_ratio_of_the_volumes(shape, r):
     assert_mean(np.array(accepted, float), share, share * (1 - share), detects=0.17)
 
 
+@pytest.mark.slow
 def test_acceptance_of_the_first_construction():
     # Gaussian proposals for 2 x 3 and r = 4 accept 58 in 100.
     plan = plan_of((2, 3), 4.0, METHOD.wishart)

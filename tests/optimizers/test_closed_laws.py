@@ -59,6 +59,7 @@ def linear_problem(domain, dim):
     return dps.Problem(rows, response, loss=L.Linear(), domain=domain, row_bound=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [2, 5])
 def test_linear_losses_on_a_ball_give_the_truncated_gaussian(dim):
     problem = linear_problem(D.Ball(1.0), dim)

@@ -11,7 +11,6 @@ from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.pieces import new_memory
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.problem.problem import Problem
-from tests.support.tiers import one_in
 
 LOSSES = dps.losses
 SMOOTH = (
@@ -70,7 +69,7 @@ def case(loss, strength, num_records=400):
     return problem, margins, c, envelope(problem, margins, strength)
 
 
-@one_in(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("strength", STRENGTHS)
 @pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: loss.name)
 def test_slope_is_that_of_the_loss_at_its_own_proximal_point(loss, strength):

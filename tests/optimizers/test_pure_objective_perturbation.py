@@ -69,7 +69,7 @@ def has_bounds(loss, domain):
     return not (grows and domain == "free")
 
 
-@one_in(3)
+@one_in(9)
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_the_parts_of_epsilon_add_up_for_every_loss_and_domain(domain):
     for loss in (x for x in smooth_losses() if has_bounds(x, domain)):

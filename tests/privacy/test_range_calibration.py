@@ -220,7 +220,7 @@ def test_releases_are_drawn_certified_and_entered_in_a_ledger():
     assert dps.verify(answer.certificate)
     assert dps.verify(answer.certificate, checker="ball")
     assert ledger.delta() <= BUDGET.delta
-    assert "range = " in str(answer.certificate)
+    assert "range = " in answer.certificate.details()
     auto = dps.release(problem, BUDGET, calibration="auto", **options)
     assert np.array_equal(auto.theta, answer.theta)
     assert problem.domain.contains(answer.theta)

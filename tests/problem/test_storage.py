@@ -480,6 +480,7 @@ def test_a_frame_of_dask_keeps_its_own_names():
     assert list(given.columns) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_frame_of_dask_may_have_every_kind_of_numbers():
     frames = pytest.importorskip("dask.dataframe")
     pandas = pytest.importorskip("pandas")

@@ -20,7 +20,7 @@ from dpsample import cli
 from dpsample.cli.commands import app
 from dpsample.core.public import public_modules
 from tests.support.project_files import CSV_TUTORIAL, PROJECT, ROOT, shown_to_users
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 
 # README.md and CONTRIBUTING.md have tests of their own; CHANGELOG.md has no code.
 PAGES = [ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -30,6 +30,7 @@ FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LONG = {"audits", "audit-a-claim", "diagnostics", "diagnose-a-sampler", "estimators"}
 LONG |= {"first-private-model", "large-records", "many-draws", "own-domain"}
 LONG |= {"own-regularizer", "constrained-parameters", "flux-space", "tune-privately"}
+LONG |= {"choose-a-sampler"}
 # Pages about a model of another library, which may be missing.
 LIBRARIES = {"jax-function": "jax", "pymc-model": "pymc", "stan-model": "bridgestan"}
 PROGRAMS = set("asv dask export jupyter jupytext peers/bin/pip pip python".split())
@@ -67,6 +68,7 @@ def made(tmp_path_factory):
 
 
 # A page that fits releasable models may not be the first of this process to do so.
+@one_in(2)
 @pytest.mark.filterwarnings("ignore:This process has fitted:UserWarning")
 @shown_to_users
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_some_cases_are_usual_and_the_others_slow(mark, kept):
 
 
 # Cases of the default tier. A longer list of cases needs `one_in` or `usual`.
-MOST_CASES = 9000
+MOST_CASES = 11_000
 
 
 def test_the_default_tier_has_few_cases(request):

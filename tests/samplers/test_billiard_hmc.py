@@ -150,7 +150,7 @@ def drift_of_energy(target, plan, seed, duration=12.0):
     return abs(after - before) / size, bounces, is_inside
 
 
-@one_in(3)
+@one_in(7)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", [name for name in BODIES if name != "whole space"])
 def test_flights_conserve_energy_through_many_bounces(name, form):

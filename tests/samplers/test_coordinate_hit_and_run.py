@@ -59,7 +59,7 @@ def test_draws_stay_inside_and_report_their_energy(name):
     assert len(np.unique(draws[:, 0])) > 700  # on the simplex some pairs miss it
 
 
-@usual("linear on a box")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", by_turns(INVARIANT, turns=4))
 def test_one_sweep_from_exact_draws_leaves_the_law(name):
     case = TWO_DIMENSIONS[name]

@@ -81,7 +81,7 @@ def make(low, high, how, *, k=50.0, offset=0.0, num_moving=60):
     return dps.Gibbs(problem, k=k, mu=0.5)
 
 
-@one_in(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 def test_energy_or_gradient_is_nan_where_a_piece_fails(how):
     target = make(0.4, 0.6, how)

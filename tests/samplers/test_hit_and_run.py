@@ -36,7 +36,7 @@ def prepared_for(target, **options):
     return HitAndRun(**options).prepare(target, np.random.default_rng(0))
 
 
-@one_in(9)
+@pytest.mark.slow
 @every_target
 def test_energy_and_slope_along_a_line_are_those_of_the_target(name):
     target = TARGETS[name]

@@ -77,6 +77,7 @@ def test_energies_of_a_batch_are_those_of_its_points(count, offset):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_block_of_records_may_end_anywhere():
     target = example(L.Hinge(), D.Ball(1.0), num_records=3001, dim=3).target
     points = np.random.default_rng(1).normal(size=(7, 3))

@@ -88,7 +88,7 @@ def test_draws_have_the_law_of_the_quadrature(name):
     assert law_margin(case, draws(name)) < 1.0
 
 
-@usual("ball, d = 4")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
 def test_draws_have_their_law_along_lines(name):
     case, directions = LINES[name]

@@ -83,7 +83,7 @@ SIMPLEX = D.Polytope([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], [1.0, 0.0, 0.0])
 FACES = np.array([[2.0**-0.5, 2.0**-0.5], [0.0, -1.0]])  # unit normals at (1, 0)
 
 
-@usual("10000.0-0.5")
+@pytest.mark.slow
 @pytest.mark.parametrize("beyond", [0.1, 0.5, 1000.0])
 @pytest.mark.parametrize("concentration", [10.0, 1e4])
 def test_draws_in_a_corner_have_their_law(concentration, beyond):

@@ -186,6 +186,7 @@ def test_an_improper_energy_fails():
     assert code == FUNCTION_FAILED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["line", "chord"])
 def test_compiled_equals_interpreted(name):
     slope, curvature, (low, high), kinks, rises = PIECEWISE[name]

@@ -120,6 +120,7 @@ def test_squared_norm_without_gaussian_is_gamma(dim, q):
         assert_law(energies, gamma(0.5 * dim * (2.0 / q if q < 1.9 else 1.3)).cdf)
 
 
+@pytest.mark.slow
 def test_envelope_without_the_acceptance_step_is_rejected():
     q, kappa, stddev = 1.2, 5.0, 1.0
     limits = np.full(2, INF)

@@ -63,7 +63,8 @@ FITS = {
     "accelerated/shuffle": opt.AcceleratedClippedSGD(scheme="shuffle", num_steps=3),
     "accelerated/paper": opt.AcceleratedClippedSGD(num_steps=3),
     "localized": opt.LocalizedClippedGD(),
-    "localized/paper": opt.LocalizedClippedGD(order=4.0, moment=1.0, max_steps=5),
+    "localized/printed": opt.LocalizedClippedGD(order=4.0, moment=1.0),
+    "localized/truncated": opt.LocalizedClippedGD(order=4.0, moment=1.0, max_steps=5),
     "proximal/clip/full": PROXIMAL(batch_size=400, num_steps=3),
     "proximal/clip/poisson": PROXIMAL(batch_size=40, num_steps=3),
     **{
@@ -98,7 +99,8 @@ PRINTED = {
     "clipped/with_replacement",
     "objective/inexact",
     "accelerated/paper",
-    "localized/paper",
+    "localized/printed",
+    "localized/truncated",
 }
 
 
