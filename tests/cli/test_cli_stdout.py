@@ -25,7 +25,7 @@ class Stream(io.TextIOWrapper):
         self.error = error
 
     def write(self, text):
-        if "Certificate" in text:
+        if "CERTIFICATE" in text:
             raise self.error
         return super().write(text)
 
