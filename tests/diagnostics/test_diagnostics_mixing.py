@@ -21,7 +21,7 @@ from dpsample.samplers import (
 from tests.support.exact_mixing import GridChain, autoregressive_tv, standard_normal
 from tests.support.gibbs_targets import ONE_DIMENSION
 from tests.support.statistics import assert_law, rejected, spend
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import one_in
 
 # Always accepted, or an exact conditional draw: x' = ratio x + sqrt(1 - ratio^2) z.
 AUTOREGRESSIONS = {
@@ -72,7 +72,6 @@ def check_curve(bound, exact):
         assert bound.upper[-1] < 0.9
 
 
-@usual("Crank")
 @pytest.mark.parametrize(
     "name",
     [
@@ -97,7 +96,7 @@ def test_limits_lie_above_the_distance_by_quadrature(case_name, walk):
     check_curve(bound, np.array([chain.tv(t, start) for t in bound.steps]))
 
 
-@one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("case_name", "walk"), GRIDS)
 def test_the_matrix_is_that_of_the_chain(case_name, walk):
     _, prepared, chain, start = grid_chain(case_name, walk)
@@ -179,6 +178,7 @@ def test_a_target_without_a_metric_has_no_proved_curve():
     assert "proved" not in repr(bound)
 
 
+@pytest.mark.slow
 def test_lag_and_steps_come_from_a_pilot_or_from_the_caller():
     target = standard_normal(2)
     sampler = PreconditionedCrankNicolson(step_size=0.6)
@@ -190,6 +190,7 @@ def test_lag_and_steps_come_from_a_pilot_or_from_the_caller():
     assert own.times.lag == 7 and own.steps.tolist() == [3, 9]
 
 
+@pytest.mark.slow
 def test_threads_do_not_change_a_curve():
     target, options = (
         ONE_DIMENSION["hinge"].target,
