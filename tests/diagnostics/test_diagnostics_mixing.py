@@ -21,7 +21,7 @@ from dpsample.samplers import (
 from tests.support.exact_mixing import GridChain, autoregressive_tv, standard_normal
 from tests.support.gibbs_targets import ONE_DIMENSION
 from tests.support.statistics import assert_law, rejected, spend
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, usual
 
 # Always accepted, or an exact conditional draw: x' = ratio x + sqrt(1 - ratio^2) z.
 AUTOREGRESSIONS = {
@@ -72,6 +72,7 @@ def check_curve(bound, exact):
         assert bound.upper[-1] < 0.9
 
 
+@usual("Crank")
 @pytest.mark.parametrize(
     "name",
     [
