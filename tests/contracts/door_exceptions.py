@@ -198,6 +198,9 @@ BY_DOOR = {
         2, holds=lambda x: (abs(x) <= 1e60).all()
     ),
     "papers.clipping_instance.printed_release.size": count(),
+    "papers.bound.paper": choice("bassily", "gopi", "su", "xie", "xu"),
+    "papers.bound.item": choice(*(b.item for b in dps.papers.bounds("su"))),
+    "papers.bound.part": choice(""),
     **{
         f"domains.{name}.{parameter}": POINT
         for name in ("Ball", "Polytope")

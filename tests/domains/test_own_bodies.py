@@ -290,6 +290,20 @@ class TestRefusals:
                 )
 
 
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [(0.0, 5e-324), (0.0, 1e-200), (0.0, 1e200), (-1.7e308, 1.7e308)],
+)
+def test_boxes_whose_squares_are_no_numbers(lower, upper):
+    with pytest.raises(ValueError, match="of lengths from 1e-150 to 1e150, got .* 1"):
+        Box([0.0, lower], [1.0, upper])
+
+
+def test_equalities_without_bounds_name_what_is_missing():
+    with pytest.raises(ValueError, match="one inequality .* add lower and upper"):
+        Polytope(A_eq=np.ones((1, 3)), b_eq=[1.0])
+
+
 class TestInfiniteSides:
     def test_geometry(self):
         half = Box([0.0, -np.inf], [np.inf, 2.0])

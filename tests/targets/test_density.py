@@ -447,11 +447,9 @@ def test_trajectories_that_diverge_are_warned_of():
     assert draws.posterior["theta"].values[..., 0].min() > -6.0
 
 
-@pytest.mark.parametrize("upper", [5e-324, 1e-200, 1e200])
-def test_lengths_whose_squares_are_no_numbers_are_refused(upper):
-    box = dps.domains.Box(0.0, upper)
+def test_lengths_whose_squares_are_no_numbers_are_refused():
     with pytest.raises(ValueError, match=r"on lengths from 1e-150 .* other units"):
-        dps.Density(energy=lambda x: 0.0, dim=2, domain=box)
+        dps.Density(energy=lambda x: 1e302 * (x @ x), dim=2)
 
 
 @pytest.mark.slow
