@@ -170,6 +170,7 @@ BY_DOOR = {
     "diagnostics.stein_check.draws": DRAWS,
     "domains.Box.lower": side(lambda x: x < 1.0),
     "experiments.Figure.bound": FLAG,
+    "experiments.Figure.y_limits": optional(Kind(lambda v: not _is_range(v))),
     "experiments.Slope.expected": either(number(math.isfinite), CALLABLE),
     "experiments.Study.answer": either(TEXT, CALLABLE),
     "experiments.Study.quick": optional(GRID),
