@@ -91,7 +91,7 @@ def test_a_seed_reproduces_the_draw_and_forbids_its_release(files, capsys):
     first, second = files / "1.json", files / "2.json"
     for path in (first, second):
         assert run(files, "--seed", "3", "--output", str(path)) == 0
-    assert "NO: the random bits are seeded" in capsys.readouterr().out
+    assert "Not for publication: the random bits are seeded" in capsys.readouterr().out
     assert first.read_text() == second.read_text()
     assert not dps.Release.load(first).certificate.releasable
 
@@ -276,7 +276,7 @@ def test_demo_ends_with_a_certificate_for_every_reader(tmp_path, capsys, monkeyp
     page = tmp_path / "demo.html"
     assert cli.main(["demo", "--output", str(page)]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "(1, 1e-06)-DP" in out and "NOT PRIVATE" in out
+    assert "epsilon = 1, delta = 1e-6" in out and "NOT PRIVATE" in out
     assert out.index("guarantee") < out.index("What is proved: ")
     assert "The guess is wrong with probability 45.2 % or more" in out
     text = page.read_text("utf-8")

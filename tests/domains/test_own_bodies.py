@@ -86,6 +86,7 @@ class TestGeometry:
                 assert inside(center + (1.0 - 1e-9) * end * direction)
                 assert not inside(center + (1.0 + 1e-6) * end * direction)
 
+    @pytest.mark.slow
     def test_projections_are_inside_and_fixed_points_there(self, name):
         domain, _ = BODIES[name]
         rng = np.random.default_rng(3)
@@ -94,6 +95,7 @@ class TestGeometry:
             assert domain.contains(nearest)
             np.testing.assert_array_equal(domain.project(nearest), nearest)
 
+    @pytest.mark.slow
     def test_first_exit_of_parabolas(self, name):
         domain, inside = BODIES[name]
         rng, center = np.random.default_rng(4), domain.interior_point(2)
@@ -172,6 +174,7 @@ def test_uniform_draws_have_the_right_moments(name, sampler):
     np.testing.assert_allclose(theta.var(axis=(0, 1)), variance, rtol=0.15)
 
 
+@pytest.mark.slow
 def test_a_force_and_a_turned_normal():
     """A normal that is turned by 20 degrees is refused at construction."""
     cos, sin = math.cos(0.35), math.sin(0.35)
@@ -192,7 +195,7 @@ def raises_outside(theta):
     return True
 
 
-@one_in(3, 1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1.0, 1e200, 1e-200])
 def test_normals_of_any_length(size):
     body = custom(
@@ -324,6 +327,7 @@ class TestInfiniteSides:
         np.testing.assert_allclose(theta.mean(axis=(0, 1)), [1.0, 0.5], rtol=0.1)
         np.testing.assert_allclose(theta.std(axis=(0, 1)), [1.0, 0.5], rtol=0.15)
 
+    @pytest.mark.slow
     def test_refusals(self):
         for lower, upper in ((np.inf, np.inf), (0.0, -np.inf), (np.nan, 1.0), (1, 0)):
             with pytest.raises(ValueError, match="must be"):
