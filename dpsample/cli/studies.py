@@ -17,9 +17,8 @@ app = typer.Typer(
 )
 
 Names = Annotated[
-    list[str] | None, typer.Argument(help="Files of studies, without .py, or: all.")
+    list[str], typer.Argument(help="Files of studies, without .py, or: all.")
 ]
-All = Annotated[bool, Option("--all", help="All studies of the folder.")]
 Studies = Annotated[Path, Option(help="Folder of the studies.")]
 Output = Annotated[
     Path | None, Option(help="Folder of rows and reports, by default STUDIES/results.")
@@ -56,8 +55,7 @@ def show(studies: Studies = HERE) -> None:
 
 @app.command()
 def run(
-    names: Names = None,
-    every: All = False,
+    names: Names,
     jobs: Jobs = 1,
     threads: Threads = True,
     dask: Dask = None,
@@ -78,7 +76,7 @@ def run(
     kind = "threads" if threads else "processes"
     backend = Backend(jobs=jobs, kind=kind, dask=dask)  # type: ignore[arg-type]
     folder, code = output or studies / "results", 0
-    for name in _chosen(studies, names, every=every):
+    for name in _chosen(studies, names):
         study_bundle = bundle(studies, name)
         path = rows.store_path(name, folder, quick=quick)
         try:
@@ -101,33 +99,24 @@ def run(
 
 @app.command()
 def report(
-    names: Names = None,
-    every: All = False,
-    quick: Quick = False,
-    output: Output = None,
-    studies: Studies = HERE,
+    names: Names, quick: Quick = False, output: Output = None, studies: Studies = HERE
 ) -> int:
     """Write tables and figures. The exit code is 1 if theory is contradicted."""
     folder = output or studies / "results"
     return max(
-        _write(studies, name, folder, quick=quick)
-        for name in _chosen(studies, names, every=every)
+        _write(studies, name, folder, quick=quick) for name in _chosen(studies, names)
     )
 
 
-def _chosen(studies: Path, names: list[str] | None, *, every: bool) -> list[str]:
+def _chosen(studies: Path, names: list[str]) -> list[str]:
     """Return the names of the chosen studies, after a check that all exist."""
     from dpsample.experiments.configuration import study_names
 
     available = study_names(studies)
     if not available:
         check.fail("studies", "a folder of studies", str(studies))
-    if every or names == ["all"]:
-        if every and names not in (None, [], ["all"]):
-            check.fail("all", "without names of studies", " ".join(names))
+    if names == ["all"]:
         return available
-    if not names:
-        check.fail("names", "names of studies, or --all", "none")
     for name in names:
         check.one_of(tuple(available), study=name)
     return names

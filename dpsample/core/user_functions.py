@@ -145,7 +145,7 @@ class RecordedErrors:
         keys = [(code.co_filename, line) for _, _, line in code.co_lines()]
         return next((self.by_line[key] for key in keys if key in self.by_line), "")
 
-    def _record(self, unraisable: Any) -> None:
+    def _record(self, unraisable: "sys.UnraisableHookArgs") -> None:
         """Keep an error of a C function of Numba, and pass others on."""
         if "CPUContext" not in str(unraisable.object):
             self.usual(unraisable)
@@ -173,12 +173,13 @@ def read_only_view(array: Array) -> Array:
 
 
 @overload(read_only_view)  # type: ignore[untyped-decorator]
-def _compile_read_only_view(array: Any) -> Any:
+def _compile_read_only_view(array: Array) -> Callable[[Array], Array]:
     """Return `read_only_view` for Numba, which compares annotations, too."""
     del array
 
-    def make_view(array: Any) -> Any:
-        return _as_read_only(array)
+    def make_view(array: Array) -> Array:
+        view: Array = _as_read_only(array)
+        return view
 
     return make_view
 

@@ -104,6 +104,7 @@ METHODS = {
     "lipschitz_or_inf": {"p": 2.0},
     "load": {"path": "fit.json"},
     "Statistic.load": {"path": "statistic.json"},
+    "to_html": {"publisher": {"purpose": "a report"}},
     "loss_range": {},
     "loss_range_or_inf": {},
     "log_density": THETA,
