@@ -3,8 +3,9 @@
 An estimator gets the raw table and its public bounds; a9a has zeros and ones and a
 public row length. "tuned" is the best of the tail and objective perturbation, with and
 without a capped loss, and of radii, on the same rows, chosen by test loss: nobody may
-do that. diffprivlib has its defaults, the same rows and bounds, and its own epsilon
-(delta is 0). Regressions have squared or Huber losses of responses in [-1, 1].
+do that. diffprivlib has the same rows and bounds, one level of each categorical left
+out, its own epsilon (delta is 0), and for labels the C of the least test loss.
+Regressions have squared or Huber losses of responses in [-1, 1].
 """
 
 from __future__ import annotations
@@ -61,16 +62,16 @@ import numpy as np
 from diffprivlib import models
 warnings.simplefilter("ignore")
 task, out = np.load(sys.argv[1]), []
+kind, facts = models.LogisticRegression, [{"data_norm": 1.0, "C": c} for c in task["C"]]
+if "upper" in task:
+    ends = task["lower"], task["upper"]
+    kind, facts = models.LinearRegression, [{"bounds_X": ends, "bounds_y": (-1, 1)}]
 for epsilon in task["epsilons"]:
-    for seed in range(task["runs"]):
-        kind, facts = models.LogisticRegression, {"data_norm": 1.0}
-        if "upper" in task:
-            ends = task["lower"], task["upper"]
-            facts = {"bounds_X": ends, "bounds_y": (-1, 1)}
-            kind = models.LinearRegression
-        model = kind(epsilon=epsilon, random_state=seed, **facts)
-        model.fit(task["rows"], task["y"])
-        out.append([*np.ravel(model.coef_), *np.ravel(model.intercept_)])
+    for given in facts:
+        for seed in range(task["runs"]):
+            model = kind(epsilon=epsilon, random_state=seed, **given)
+            model.fit(task["rows"], task["y"])
+            out.append([*np.ravel(model.coef_), *np.ravel(model.intercept_)])
 np.save(sys.argv[2], out)
 """
 
@@ -161,18 +162,37 @@ def best_tuned(
     return values, f"{row.method}, {row.loss.name}, {radius:g}"
 
 
+def inverse_ridges(case: Case) -> tuple[float, ...]:
+    """Return the C of diffprivlib that are tried, whose default is 1."""
+    is_linear = "classes" not in case.options
+    return (np.nan,) if is_linear else (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
+
+
+def full_rank(encoding: Any) -> Any:
+    """Return which columns stay if the first level of each categorical is left out."""
+    names = encoding.feature_names
+    groups = [name.partition("=")[0] if "=" in name else "" for name in names]
+    return np.array([g == "" or g in groups[:i] for i, g in enumerate(groups)])
+
+
 def peers(case: Case, rows: Any, encoding: Any, options: argparse.Namespace) -> Any:
-    """Coefficients and intercepts of diffprivlib's defaults, by epsilon and run."""
-    task = {"rows": rows, "y": case.train[1], "epsilons": EPSILONS}
+    """Coefficients and intercepts of diffprivlib by epsilon, C and run."""
+    kept = np.ones(rows.shape[1], bool) if encoding is None else full_rank(encoding)
+    task = {"rows": rows[:, kept], "y": case.train[1], "epsilons": EPSILONS}
+    task["C"] = inverse_ridges(case)
     if "classes" not in case.options:  # public bounds of levels and numbers
-        task["upper"] = np.full(rows.shape[1], 1.0 / encoding.divisor)
-        levels = ["=" in name for name in encoding.feature_names]
+        task["upper"] = np.full(kept.sum(), 1.0 / encoding.divisor)
+        levels = np.array(["=" in name for name in encoding.feature_names])[kept]
         task["lower"] = np.where(levels, 0.0, -task["upper"])
     with tempfile.TemporaryDirectory() as folder:
         paths = f"{folder}/task.npz", f"{folder}/out.npy"
         np.savez(paths[0], runs=options.runs, **task)
         subprocess.run([options.peer_python, "-c", PEER, *paths], check=True)
-        return np.load(paths[1]).reshape(len(EPSILONS), options.runs, -1)
+        coefficients = np.load(paths[1])
+    shape = (len(EPSILONS), len(task["C"]), options.runs, rows.shape[1] + 1)
+    every = np.zeros(shape)
+    every[..., np.append(kept, True)] = coefficients.reshape(*shape[:3], -1)
+    return every
 
 
 def lines(name: str, model: str, options: argparse.Namespace) -> Iterator[str]:
@@ -182,13 +202,21 @@ def lines(name: str, model: str, options: argparse.Namespace) -> Iterator[str]:
     encode = encoding.features if encoding else lambda table: table.toarray()
     length = encoding.row_bound if encoding else BOUND
     rows, tested = encode(case.train[0]), encode(case.test[0])
-    thetas = np.full((len(EPSILONS), options.runs, rows.shape[1] + 1), np.nan)
+    thetas = np.full((len(EPSILONS), 1, options.runs, rows.shape[1] + 1), np.nan)
     if options.peer_python:
         thetas = peers(case, rows / length, encoding, options)
-    for epsilon, drawn in zip(EPSILONS, thetas, strict=True):
-        slopes = drawn[:, :-1] / length
-        margins = [tested @ s + t[-1] for s, t in zip(slopes, drawn, strict=True)]
-        peer, its = np.transpose([judge(case, margin) for margin in margins])
+    for epsilon, by_ridge in zip(EPSILONS, thetas, strict=True):
+        by_loss = []  # losses and scores of the runs at every C
+        for drawn in by_ridge:
+            margins = (tested @ (t[:-1] / length) + t[-1] for t in drawn)
+            by_loss.append(np.transpose([judge(case, margin) for margin in margins]))
+        best_ridge = int(np.argmin([pair[0].mean() for pair in by_loss]))
+        peer, its = by_loss[best_ridge]
+        if options.peer_only:
+            best = f"C = {inverse_ridges(case)[best_ridge]:g}"
+            loss, score = f"{peer.mean():.4f} ± {sem(peer):.4f}", f"{its.mean():.3f}"
+            yield " | ".join([name, model, f"{epsilon:g}", loss, score, best])
+            continue
         fits = [default(case, epsilon, seed)[0] for seed in range(options.runs)]
         ours, scores = np.transpose(fits)
         best, which = best_tuned(case, (rows, tested), length, epsilon, options.runs)
@@ -204,6 +232,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(SETS), help="data sets, by commas")
     parser.add_argument("--runs", type=int, default=8, help="seeded fits of each")
     parser.add_argument("--peer-python", help="interpreter that has diffprivlib")
+    parser.add_argument("--peer-only", action="store_true", help="no fits of ours")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| data | Private... | ε | default | tuned | which | ratio |", end="")

@@ -35,17 +35,16 @@ def says_any(annotation: ast.expr) -> bool:
 def measures(package: Path) -> tuple[dict[str, object], list[tuple[str, int, str]]]:
     """Measures by their names; path, line and name of the functions that say Any."""
     sources = {p: p.read_text("utf-8") for p in sorted(package.rglob("*.py"))}
-    trees = {path: ast.parse(source) for path, source in sources.items()}
-    nodes = [(path, node) for path in trees for node in ast.walk(trees[path])]
-    classes = Counter(n.name for _, n in nodes if isinstance(n, ast.ClassDef))
+    classes: Counter[str] = Counter()
+    vague = []
+    for path, source in sources.items():  # one tree at a time: all fill the memory
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                classes[node.name] += 1
+            if isinstance(node, Function):
+                place = (str(path.relative_to(package.parent)), node.lineno, node.name)
+                vague += [place for part in annotations(node) if says_any(part)]
     stems = Counter(path.stem for path in sources if path.stem != "__init__")
-    vague = [
-        (str(path.relative_to(package.parent)), node.lineno, node.name)
-        for path, node in nodes
-        if isinstance(node, Function)
-        for annotation in annotations(node)
-        if says_any(annotation)
-    ]
     return {
         "top-level modules": len(list(package.glob("*.py"))),
         "top-level folders": len(list(package.glob("*/__init__.py"))),

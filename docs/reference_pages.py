@@ -4,6 +4,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -87,12 +88,17 @@ TASKS: dict[str, tuple[str, ...]] = {
 }
 
 
+@cache
+def load_modules() -> dict[str, ModuleType]:
+    """Return the public modules by their names."""
+    return {name: importlib.import_module(name) for name in public_modules(dpsample)}
+
+
 def find_home(name: str, value: Any) -> str:
     """Return the innermost public module that offers a name."""
-    modules = (importlib.import_module(module) for module in public_modules(dpsample))
     offering = [
-        module.__name__
-        for module in modules
+        path
+        for path, module in load_modules().items()
         if name in module.__all__ and getattr(module, name) is value
     ]
     return max(offering, key=len)
@@ -109,8 +115,8 @@ def summarize(value: Any) -> str:
 def list_entry(path: str) -> Iterator[tuple[str, Any]]:
     """Yield the names, each with its object, for which an entry of a task stands."""
     module_name, _, name = path.rpartition(".")
-    if path in public_modules(dpsample):
-        module = importlib.import_module(path)
+    if path in load_modules():
+        module = load_modules()[path]
         for public in module.__all__:
             yield public, getattr(module, public)
     else:
@@ -132,13 +138,13 @@ def list_tasks() -> dict[str, list[tuple[str, str]]]:
         id(value)
         for paths in TASKS.values()
         for path in paths
-        if path not in public_modules(dpsample)
+        if path not in load_modules()
         for _, value in list_entry(path)
     }
     for task, paths in TASKS.items():
         rows = []
         for path in paths:
-            is_module = path in public_modules(dpsample)
+            is_module = path in load_modules()
             for name, value in list_entry(path):
                 is_elsewhere = is_module and id(value) in own
                 if isinstance(value, ModuleType) or id(value) in listed or is_elsewhere:
@@ -150,11 +156,10 @@ def list_tasks() -> dict[str, list[tuple[str, str]]]:
                 rows.append((f"{home}.{name}", summarize(value)))
         tasks[task] = rows
     missing = [
-        f"{module}.{name}"
-        for module in public_modules(dpsample)
-        for name in importlib.import_module(module).__all__
-        if callable(value := getattr(importlib.import_module(module), name))
-        and id(value) not in listed
+        f"{path}.{name}"
+        for path, module in load_modules().items()
+        for name in module.__all__
+        if callable(value := getattr(module, name)) and id(value) not in listed
     ]
     if missing:
         raise ValueError(f"TASKS must have an entry for every public name: {missing}")
@@ -182,7 +187,7 @@ def make_api_index() -> str:
         lines.append("")
     lines += write_title("By module", "-")
     lines += [".. toctree::", "   :maxdepth: 1", ""]
-    lines += [f"   {name}" for name in public_modules(dpsample)]
+    lines += [f"   {name}" for name in load_modules()]
     return "\n".join([*lines, ""])
 
 

@@ -27,7 +27,6 @@ import dataclasses
 
 import matplotlib.pyplot as plt
 import numpy as np
-import rich
 from scipy.stats import norm
 
 import dpsample as dps
@@ -133,7 +132,7 @@ ax.figure.tight_layout()
 # ## The certificate, line by line
 
 # %%
-rich.print(answer.certificate)
+print(answer.certificate.details())
 
 # %% [markdown]
 # | line | what it says |
@@ -147,6 +146,8 @@ rich.print(answer.certificate)
 # | loss, domain, regularizer, records | All public inputs. The records enter through n only. |
 # | sensitivity | One record's loss has slope at most G. Replacing a record changes the slope of n F by at most 2 G, which is called G_Δ. |
 # | theorems | Every result that the promise rests on, with its source. |
+# | spending, settings | What δ is spent on, and the options of the calibration. |
+# | fallback | What only another way to draw rests on. |
 # | assumptions | What no theorem can give: that the declared bounds hold, that random bits are random. |
 #
 # Nothing in the certificate depends on the records: publish it with the coefficients.

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import dpsample as dps
-from dpsample.optimizers.loop.noisy_descent import DescentScales, printed_rate
 
 DELTA = 1e-10  # the printed theorems ask for delta <= 1/n^2, here n <= 1e5
 LARGEST_NOMINAL = 1.0  # and for epsilon <= 1
@@ -22,7 +21,7 @@ class Run(NamedTuple):
     budget: dps.Budget
     calibration: str
     bound: float
-    run_as_printed: float = math.inf
+    printed: float = math.inf
 
 
 def budget_of(epsilon: float) -> dps.Budget:
@@ -42,7 +41,7 @@ def noisy_gd(facts: Any, epsilon: float) -> Run:
     run = _exact(o.NoisyGD(), facts, budget)
     if epsilon > LARGEST_NOMINAL:
         return run
-    return run._replace(printed=10.0 * unit(facts) * rate(facts, budget))
+    return run._replace(printed=published_bound("Theorem 3.2", facts, budget))
 
 
 @cache
@@ -54,9 +53,7 @@ def run_perturbed_objective(facts: Any, epsilon: float) -> Run:
     run = _exact(replace(optimizer, ridge=ridge), facts, budget)
     if epsilon > LARGEST_NOMINAL:
         return run
-    private = 4.0 * facts.dim * math.log(1.0 / DELTA) / (epsilon * facts.num_records)
-    size = math.sqrt((2.0 + private / epsilon) / facts.num_records)
-    return run._replace(printed=2.0 * unit(facts) * size)
+    return run._replace(printed=published_bound("Theorem 5.3", facts, budget))
 
 
 @cache
@@ -100,15 +97,21 @@ def radius(facts: Any) -> float:
     return float(facts.domain.max_norm(2.0, center, facts.dim))
 
 
+def published_bound(item: str, facts: Any, budget: dps.Budget) -> float:
+    """Return a published bound of the excess population risk."""
+    return dps.papers.bound("bassily", item)(
+        n=facts.num_records,
+        d=facts.dim,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        L=float(facts.lipschitz(2.0)),
+        M=radius(facts),
+    )
+
+
 def unit(facts: Any) -> float:
     """Return M L."""
     return radius(facts) * float(facts.lipschitz(2.0))
-
-
-def rate(facts: Any, budget: dps.Budget) -> float:
-    """max(sqrt(d log(1/delta))/(epsilon n), 1/sqrt(n)) of the printed theorems."""
-    scales = DescentScales(1.0, 1.0, 0.0, facts.dim, facts.num_records, True)
-    return printed_rate(scales, budget)
 
 
 def hard(n: int, d: int, epsilon: float) -> float:

@@ -113,10 +113,10 @@ def floor(params):
 
 def printed_floor(params):
     """Theorem 5 with constant 1."""
-    top = width(params["p"], params["d"]) ** 2 * math.log(1.0 / BUDGET.delta)
-    logs = math.log(2.0 * params["d"]) ** 4
-    n = params["n"]
-    return max(top / (logs * (BUDGET.epsilon * n) ** 2), 1.0 / n)
+    sizes = {"n": params["n"], "d": params["d"]}
+    private = {"epsilon": BUDGET.epsilon, "delta": BUDGET.delta}
+    size = width(params["p"], params["d"])
+    return dps.papers.bound("su", "Theorem 5")(**sizes, **private, G_C=size)
 
 
 def means(params, rng):

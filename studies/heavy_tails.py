@@ -161,8 +161,10 @@ def printed_bound(params):
     if params["method"] != IN_RANGE:
         return math.inf
     n, kappa = params["n"], printed_kappa(dim=DIM, p=params["p"])
-    signal = math.sqrt(n * in_range(n).epsilon)
-    return 2.0 * (kappa**2 * DIM * math.log(1.0 / BUDGET.delta)) ** 0.25 / signal
+    private = {"epsilon": in_range(n).epsilon, "delta": BUDGET.delta}
+    rate = dps.papers.bound("su", "Theorem 10")
+    # At delta' = 1/e its logarithm is 1.
+    return rate(n=n, d=DIM, **private, kappa=kappa, M=2.0, failure=math.exp(-1.0))
 
 
 def bound_exponent(params):

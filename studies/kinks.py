@@ -65,7 +65,7 @@ def plan(loss_name, method, n, d, epsilon):
     if method == "envelope":
         printed = math.inf
         if epsilon <= methods.LARGEST_NOMINAL:
-            printed = 24.0 * methods.unit(facts) * methods.rate(facts, budget)
+            printed = methods.published_bound("Theorem 4.4", facts, budget)
         bound = float(inputs["risk_bound"])
         return facts, methods.Run(prox, budget, "exact", bound, printed)
     direct = dps.optimizers.NoisyGD(risk="empirical", num_steps=inputs["num_steps"])

@@ -117,7 +117,7 @@ def stability(params):
 def printed_risk(params):
     """Theorem 3.2."""
     public = facts(params["loss"], params["n"], params["d"])
-    return 10.0 * methods.rate(public, methods.budget_of(EPSILON))
+    return methods.published_bound("Theorem 3.2", public, methods.budget_of(EPSILON))
 
 
 def printed_work(params):

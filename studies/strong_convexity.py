@@ -86,11 +86,9 @@ def printed_bound(params):
     """Theorems 5 and 6 at the epsilon that they claim, G = 1 and mu = RIDGE."""
     if params["risk"] in SURE:
         return math.inf
-    log = -math.log(2.0 * DELTA)
-    private = (
-        2.0 * params["d"] * log / (params["n"] * nominal_epsilon(params)) ** 2 / RIDGE
-    )
-    return private + (params["risk"] == "population") / (params["n"] * RIDGE)
+    item = "Theorem 6" if params["risk"] == "population" else "Theorem 5"
+    sizes = {"n": params["n"], "d": params["d"], "epsilon": nominal_epsilon(params)}
+    return dps.papers.bound("gopi", item)(**sizes, delta=DELTA, G=1.0, mu=RIDGE)
 
 
 def gap_bound(params):

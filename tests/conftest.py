@@ -22,6 +22,7 @@ from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 import dpsample
+from tests.support.processes import STARTED, count_processes
 from tests.support.statistics import ALPHA, FIXED, LEDGER, SUITE_ALPHA, spent
 from tests.support.tiers import defer
 
@@ -34,8 +35,10 @@ settings.load_profile("suite")
 SEED = int(os.environ.get("SUITE_SEED", "0"))
 RECORD = os.environ.get("SUITE_LEDGER", "")
 # They compile most kernels, of samplers and of optimizers: first, one to each process.
+# The first one's kernel is also that of the file which would run beside it.
 # The next ones take longest in the slow tier: no process is to end with one of them.
 FIRST = (
+    "api/test_replicate.py",
     "contracts/test_samplers.py",
     "contracts/test_hostile_records.py",
     "samplers/test_agreement.py",
@@ -44,8 +47,12 @@ FIRST = (
     "project/test_site.py",
 )
 TARGETS = "tests.support.gibbs_cases"
-# Their examples draw for seconds.
+# Processes that the default tier may start: each imports the package for two seconds.
+MOST_PROCESSES = 60
+# Their examples draw or compile for seconds.
 LONG_EXAMPLES = (
+    "couplings/unbiased.py",
+    "diagnostics/identities.py",
     "couplings/meeting.py",
     "diagnostics/simulation_based.py",
     "diagnostics/mixing.py",
@@ -68,6 +75,7 @@ def pytest_configure(config):
     starts what it puts into the background with interrupts ignored.
     """
     threadpool_limits(1, "blas")
+    sys.addaudithook(count_processes)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if numba.config.DISABLE_JIT:  # compiled code never warns of floating point
@@ -146,28 +154,47 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    """Add what a process spent to this one's ledger."""
-    checks, fixed = getattr(node, "workeroutput", {}).get("ledger", ({}, []))
+    """Add what a process spent and started to this one's ledgers."""
+    output = getattr(node, "workeroutput", {})
+    checks, fixed, started = output.get("ledgers", ({}, [], {}))
     LEDGER.update(checks)
     FIXED.update(fixed)
+    STARTED.update(started)
+
+
+def is_default(config):
+    """Whether a run selects the default tier, or a part of it."""
+    return config.option.markexpr == config.getini("addopts")[-1]
 
 
 def pytest_sessionfinish(session):
-    """A run whose checks together may fail too often is a failure."""
+    """A run whose checks together may fail too often is a failure.
+
+    So is one of the default tier that starts too many processes.
+    """
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["ledger"] = (dict(LEDGER), sorted(FIXED))
+        ledgers = (dict(LEDGER), sorted(FIXED), dict(STARTED))
+        session.config.workeroutput["ledgers"] = ledgers
         return
-    if spent() > SUITE_ALPHA:
+    too_many = STARTED.total() > MOST_PROCESSES and is_default(session.config)
+    if spent() > SUITE_ALPHA or too_many:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if RECORD and not SEED:
         Path(RECORD).write_text("\n".join(sorted(LEDGER.keys() - FIXED)))
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say what the statistical checks of this run have spent."""
+    """Say what the checks of this run have spent, and how many processes it started."""
     verdict = "TOO MUCH" if spent() > SUITE_ALPHA else "within"
     seeds = f", seeds drawn anew from SUITE_SEED={SEED}" if SEED else ""
     terminalreporter.write_line(
         f"statistical checks: {LEDGER.total()} at level {ALPHA:g} in {len(LEDGER)} "
         f"tests spend {spent():.2g}, {verdict} {SUITE_ALPHA:g}{seeds}"
     )
+    if is_default(terminalreporter.config):
+        number = STARTED.total()
+        verdict = "TOO MANY, at most" if number > MOST_PROCESSES else "at most"
+        terminalreporter.write_line(
+            f"processes that {len(STARTED)} tests started: {number}, {verdict} "
+            f"{MOST_PROCESSES}"
+        )

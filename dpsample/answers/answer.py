@@ -11,13 +11,14 @@ import json
 import math
 import os
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dpsample.answers.predictions import Predictor
+from dpsample.answers.predictions import Predictor, describe_model
 from dpsample.core import check, columns, files
 from dpsample.core.arrays import Array
 from dpsample.core.check import axes
@@ -28,7 +29,7 @@ from dpsample.privacy import (
     VerificationReport,
 )
 from dpsample.privacy.certificates.json_form import load_json
-from dpsample.privacy.certificates.page import document, summary
+from dpsample.privacy.certificates.page import Answered, document, summary
 from dpsample.privacy.certificates.verification_report import Check
 from dpsample.problem.facts import PublicFacts
 from dpsample.tables import Encoding
@@ -159,6 +160,11 @@ class Answer(Predictor):
 
         report = verify(self._proof, checker=checker)
         self._check_binding()
+        sealed = Check(
+            name="answer digest",
+            stated=self.digest,
+            recomputed="theta, names, encoding and certificate",
+        )
         theta = Check(
             name="theta",
             stated=f"{self.theta.size} number{'s' * (self.theta.size != 1)}",
@@ -166,7 +172,7 @@ class Answer(Predictor):
         )
         if signature is not None or public_key is not None:
             self._check_signature(signature, public_key)
-        return replace(report, checks=(*report.checks, theta))
+        return replace(report, checks=(*report.checks, sealed, theta))
 
     @abstractmethod
     def _check_theta(self) -> str:
@@ -222,28 +228,48 @@ class Answer(Predictor):
         }
         return json.dumps(content, indent=1, allow_nan=False)
 
-    def to_html(self) -> str:
+    def to_html(self, *, publisher: Mapping[str, str] | None = None) -> str:
         """Return a page about the answer for readers who are not experts.
+
+        Parameters
+        ----------
+        publisher : mapping of str to str, optional
+            Statements of the publisher, as for `Certificate.to_html`.
 
         Returns
         -------
         str
-            `Certificate.to_html` with the coefficients. The page contains the file to
-            verify, which is the one that `save` writes.
+            `Certificate.to_html` with the coefficients, their units and their meaning.
+            The page contains the file to verify, which is the one that `save` writes.
 
         Raises
         ------
         ValueError
-            If `verify` raises, because the answer may be from somebody else's file.
+            If `verify` raises, because the answer may be from somebody else's file, or
+            a statement of the publisher is not allowed.
         """
         self.verify()
+        units = [""] * self.theta.size
+        if self.encoding is not None:
+            units[: len(self.encoding.feature_names)] = (
+                self.encoding.describe_features()
+            )
+            if self.public_facts.intercept:
+                units[-1] = "always 1"
+        pairs = zip(self._name_coefficients(), units, strict=True)
         return document(
-            self._proof, answer=self._name_coefficients(), saved=self.to_json()
+            self._proof,
+            answer=[Answered(*named, unit) for named, unit in pairs],
+            saved=self.to_json(),
+            digest=self.digest,
+            meaning=describe_model(self.public_facts, self.encoding),
+            publisher=publisher,
         )
 
     def _repr_html_(self) -> str | None:
         """Return coefficients and the short form of the certificate, for notebooks."""
-        return summary(self._proof, answer=self._name_coefficients())
+        title = type(self).__name__
+        return summary(self._proof, answer=self._name_coefficients(), title=title)
 
     def _name_coefficients(self) -> list[tuple[str, float]]:
         return list(zip(self.feature_names, self.theta.tolist(), strict=True))

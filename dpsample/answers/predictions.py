@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from dpsample.core import check, columns
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows, as_csr, is_sparse
-from dpsample.losses import CalibratedLogistic, Logistic
+from dpsample.losses import CalibratedLogistic, Custom, Linear, Logistic, Quantile
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.storage import row_norms
 from dpsample.tables import Encoding
@@ -173,3 +173,38 @@ def _is_raw(table: object, names: tuple[str, ...], encoding: Encoding) -> bool:
     # If all features are numeric, raw and encoded columns have the same names. Then the
     # table counts as raw.
     return set(table_names) != set(names) or set(table_names) == set(encoding.columns)
+
+
+def describe_model(facts: PublicFacts, encoding: Encoding | None) -> str:
+    """Return what the coefficients mean, in a sentence. Empty if that is unknown.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> facts = PublicFacts(num_records=9, dim=2, loss=dps.losses.Squared(),
+    ...                     domain=dps.domains.Ball(1.0), row_bound=1.0, row_norm=2.0,
+    ...                     response_bound=1.0)
+    >>> describe_model(facts, None)
+    'The predicted response is the sum of each feature times its value in the table.'
+    """
+    loss = facts.loss
+    if isinstance(loss, Custom | Linear) or not loss.has_margin:
+        return ""
+    terms = "the sum of each feature times its value in the table"
+    target = None if encoding is None else encoding.target
+    if not loss.is_classification:
+        name = "response" if target is None else repr(target)
+        which = f"{loss.level:g}-quantile of the" if isinstance(loss, Quantile) else ""
+        of_name = f"The {which or 'predicted'} {name} is {terms}"
+        is_scaled = encoding is not None and encoding.response_bound is not None
+        return of_name + (
+            ", scaled back to the range of the column." * is_scaled or "."
+        )
+    event = "the label 1"
+    labels = None if encoding is None else encoding.labels
+    if encoding is not None and target is not None:
+        positive = encoding.positive_label if labels is None else labels[1]
+        event = f"{target!r} being {1 if positive is None else positive!r}"
+    if isinstance(loss, LOG_ODDS):
+        return f"The log-odds of {event} are {terms}."
+    return f"The model predicts {event} if {terms} is at least 0."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,7 +20,7 @@ from dpsample.noise.totals import MECHANISMS, GridGroupMeans, TotalsMechanism
 from dpsample.privacy import EventCertificate, VerificationReport
 from dpsample.privacy.certificates.json_form import load_json
 from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
-from dpsample.privacy.certificates.page import document, summary
+from dpsample.privacy.certificates.page import Answered, document, summary
 from dpsample.privacy.certificates.verification_report import Check
 
 Number = int | float
@@ -138,7 +139,12 @@ class Statistic:
             stated=f"{count} integer{'s' * (count != 1)}",
             recomputed="in their range, sealed with the certificate",
         )
-        return replace(report, checks=(*report.checks, line))
+        sealed = Check(
+            name="answer digest",
+            stated=self.digest,
+            recomputed="totals, names and certificate",
+        )
+        return replace(report, checks=(*report.checks, sealed, line))
 
     def to_json(self) -> str:
         """Return the statistic and its certificate as JSON, as `save` writes."""
@@ -152,17 +158,28 @@ class Statistic:
         }
         return json.dumps(content, indent=1, allow_nan=False)
 
-    def to_html(self) -> str:
+    def to_html(self, *, publisher: Mapping[str, str] | None = None) -> str:
         """Return a page about the statistic for readers who are not experts.
+
+        Parameters
+        ----------
+        publisher : mapping of str to str, optional
+            Statements of the publisher, as for `Certificate.to_html`.
 
         Raises
         ------
         ValueError
-            If `verify` raises, because the statistic may be from somebody else's file.
+            If `verify` raises, because the statistic may be from somebody else's file,
+            or a statement of the publisher is not allowed.
         """
         self.verify()
-        named = [(name, float(number)) for name, number in self.named_values()]
-        return document(self.certificate, answer=named, saved=self.to_json())
+        return document(
+            self.certificate,
+            answer=[Answered(name, float(n)) for name, n in self.named_values()],
+            saved=self.to_json(),
+            digest=self.digest,
+            publisher=publisher,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the statistic and its certificate to a JSON file, whole or not at all.
@@ -223,7 +240,7 @@ class Statistic:
     def _repr_html_(self) -> str:
         """Return values and the short form of the certificate, for notebooks."""
         named = [(name, float(number)) for name, number in self.named_values()]
-        return summary(self.certificate, answer=named)
+        return summary(self.certificate, answer=named, title="Statistic")
 
     def __repr__(self) -> str:
         """Return the value and the certificate's statement."""

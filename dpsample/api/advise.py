@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dpsample.core import check
+from dpsample.core.markup import describe, table
 from dpsample.losses import (
     Absolute,
     CalibratedLogistic,
@@ -51,7 +52,11 @@ from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.privacy.usefulness import mean_loss_of_zero, warn_if_useless
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.problem.problem import Problem
-from dpsample.samplers.whole_body.global_draws import explain_unsupported_facts
+from dpsample.regularizers import SquaredNorm
+from dpsample.samplers.whole_body.tangent_cells import (
+    explain_unsupported_cells,
+    explain_unsupported_draws,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,17 +130,30 @@ class Advice:
 
         return pd.DataFrame(self.table, columns=list(Candidate._fields))
 
+    def _repr_html_(self) -> str:
+        """Return the choice, the reason and the table, for notebooks."""
+        rows = [("choice", self.choice), ("loss", self.loss), ("reason", self.reason)]
+        head = ("method", "loss", "proved risk", "noise", "passes")
+        return describe("Advice", rows, table("Methods", head, self._cells()))
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        """Return the rows of the table as texts."""
+        rows = []
+        for row in self.table:
+            bound = f"{row.risk_bound:.4g}" if row.risk_bound < math.inf else "none"
+            passes = "depends" if math.isnan(row.passes) else f"{row.passes:.0f}"
+            noise = f"{row.noise:.3g}"
+            rows.append((row.method, row.loss.name, bound, noise, passes))
+        return rows
+
     def __repr__(self) -> str:
         """Return the choice, the reason and the table."""
         lines = [f"Advice(choice={self.choice!r}, loss={self.loss!r})", self.reason]
         lines.append(
             f"{'method':12} {'loss':16} {'proved risk':>12} {'noise':>9} passes"
         )
-        for row in self.table:
-            bound = f"{row.risk_bound:.4g}" if row.risk_bound < math.inf else "none"
-            passes = "depends" if math.isnan(row.passes) else f"{row.passes:.0f}"
-            name = f"{row.method:12} {row.loss.name:16}"
-            lines.append(f"{name} {bound:>12} {row.noise:9.3g} {passes}")
+        for method, loss, bound, noise, passes in self._cells():
+            lines.append(f"{method:12} {loss:16} {bound:>12} {noise:>9} {passes}")
         return "\n".join(lines)
 
 
@@ -313,6 +331,9 @@ def _pure_rule(
     """Return the method of a budget without delta, its loss, and the reason."""
     loss = facts.loss
     if math.isinf(clarity):
+        if not explain_unsupported_cells(facts, SquaredNorm(2.0)):
+            reason = "The loss is not differentiable everywhere, but few coefficients "
+            return "release", loss, reason + "have exact draws without delta."
         check_not_pure(budget, "a loss that is not differentiable everywhere")
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
     where += "a tilted objective has a proof without delta"
@@ -486,7 +507,7 @@ def _candidates(
         # delta the draw is exact.
         share = 0.0 if budget.is_pure else 0.1
         drawn = calibrate(facts, budget, risk="empirical", sampler_share=share)
-        if budget.is_pure and explain_unsupported_facts(facts, drawn.regularizer):
+        if budget.is_pure and explain_unsupported_draws(facts, drawn.regularizer):
             return
     except ValueError:  # the error of the sampler needs more than this delta
         if preferred == "release":

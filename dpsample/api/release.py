@@ -42,7 +42,7 @@ from dpsample.privacy.certificates.terms import Calibration, Risk
 from dpsample.privacy.usefulness import warn_if_useless
 from dpsample.problem.problem import Problem
 from dpsample.running import progress as screen
-from dpsample.samplers import Global, Localized, Proximal
+from dpsample.samplers import Global, Localized, Proximal, TangentCells
 from dpsample.samplers.errors import (
     BottomError,
     DeadlineError,
@@ -125,7 +125,7 @@ def release(
     sampler_share: float = 0.1,
     strong_convexity: float = 0.0,
     confidence: float | None = None,
-    sampler: Localized | Proximal | Global | None = None,
+    sampler: Localized | Proximal | Global | TangentCells | None = None,
     max_work: float | None = None,
     deadline: float | None = None,
     constant_time: bool = False,
@@ -164,10 +164,11 @@ def release(
         Strength of a ridge that belongs to the objective, see `calibrate`.
     confidence : float, optional
         Calibrate for a risk bound that holds with this probability.
-    sampler : Localized, Proximal or Global, optional
+    sampler : Localized, Proximal, Global or TangentCells, optional
         A sampler with a proof. The default is ``Localized()``, which is replaced by
-        ``Proximal()`` if rejection is not possible or costs more. ``Global()`` has no
-        error gamma. At delta = 0 it is the default, and the only one.
+        ``Proximal()`` if rejection is not possible or costs more. ``Global()`` and
+        ``TangentCells()`` have no error gamma. At delta = 0 the first is the default,
+        and the second for losses that are not smooth, with at most 3 coefficients.
     max_work : float, optional
         Maximum number of passes over the records, in addition to the fit. If they do
         not suffice, nothing is released, and the budget counts as spent. At delta = 0
@@ -228,10 +229,10 @@ def release(
     (epsilon, delta_0)-DP by the Gaussian comparison theorem (arXiv:2207.08347, Theorem
     2), or by the range of log-likelihood ratios. On every data set the draw is within
     total variation gamma of it, which adds (1 + e^epsilon) gamma to delta_0. With
-    ``Global`` gamma is 0, and decisions are made as in real arithmetic. So with
-    delta = 0 theta is epsilon-DP, for ideal random bits. The running time depends on
-    the records, so do not publish it, except with ``constant_time``, which takes many
-    times as long.
+    ``Global`` and ``TangentCells`` gamma is 0, and decisions are made as in real
+    arithmetic. So with delta = 0 theta is epsilon-DP, for ideal random bits. The
+    running time depends on the records, so do not publish it, except with
+    ``constant_time``, which takes many times as long.
 
     Examples
     --------

@@ -32,7 +32,13 @@ from dpsample.privacy import (
 from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
-from dpsample.samplers import Global, Localized, Proximal, gaussian_fit
+from dpsample.samplers import (
+    Global,
+    Localized,
+    Proximal,
+    TangentCells,
+    gaussian_fit,
+)
 from dpsample.samplers.chain import COUNT
 from dpsample.samplers.errors import (
     FUNCTION_FAILED,
@@ -59,6 +65,7 @@ from dpsample.samplers.whole_body.global_draws import (
     PreparedGlobal,
     explain_unsupported_facts,
 )
+from dpsample.samplers.whole_body.tangent_cells import explain_unsupported_cells
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
 from dpsample.targets.reduced import (
@@ -86,11 +93,11 @@ def _show_nothing(_text: str) -> None:
 
 
 # Samplers that have a proof.
-ReleaseSampler = Localized | Proximal | Global
+ReleaseSampler = Localized | Proximal | Global | TangentCells
 PURE_ADVICE = (
-    "Exact draws are proved for smooth losses of this package on l2 balls, boxes and "
-    "polytopes with an interior, and p = 2; all else needs delta > 0 and Localized or "
-    "Proximal."
+    "Exact draws are proved for losses of this package on l2 balls, boxes and "
+    "polytopes with an interior, and p = 2. Losses that are not smooth need at most 3 "
+    "coefficients. All else needs delta > 0 and Localized or Proximal."
 )
 
 
@@ -123,7 +130,7 @@ class ReleasePlan:
 
     def with_records(self, problem: Problem) -> "ReleasePlan":
         """Return the plan for other records with the same public facts."""
-        if isinstance(self.sampler, Localized | Global):
+        if isinstance(self.sampler, Localized | Global | TangentCells):
             _ = self.target.geometry  # computed here, so that all copies share it
         return replace(self, target=self.target._with_problem(problem))
 
@@ -165,7 +172,8 @@ class ReleasePlan:
     @lazy_property
     def global_sampler(self) -> PreparedGlobal:
         """Exact draws on the whole domain. They need no pilot run."""
-        return PreparedGlobal.from_target(self.target)
+        assert isinstance(self.sampler, Global | TangentCells)
+        return self.sampler.prepare(self.target, streams(0, 1)[0])
 
     @property
     def is_rejection_cheap(self) -> bool:
@@ -206,7 +214,7 @@ class ReleasePlan:
     def minimizer(self) -> Array:
         """Minimizer of the risk. Not private."""
         target, start = self.target, None
-        if isinstance(self.sampler, Global):
+        if isinstance(self.sampler, Global | TangentCells):
             start = self.global_sampler.mode
         elif self.localization is not None:
             target, start = self.localization.target, self.localization.mode
@@ -224,11 +232,11 @@ class ReleasePlan:
     ) -> tuple[Array, dict[str, Any]]:
         """Return a draw within gamma of the target, and diagnostics of it.
 
-        `Global` is exact, and draws alone. Rejection and the proximal sampler each have
-        a proof of gamma. So the choice between them may depend on the records, namely
-        on the expected work of each.
+        `Global` and `TangentCells` are exact, and draw alone. Rejection and the
+        proximal sampler each have a proof of gamma. So the choice between them may
+        depend on the records, namely on the expected work of each.
         """
-        if isinstance(self.sampler, Global):
+        if isinstance(self.sampler, Global | TangentCells):
             return self._draw_globally(stream, show)
         rejection, proximal = self.rejection_sampler, None
         if rejection is not None and not self.is_rejection_cheap:
@@ -281,7 +289,7 @@ class ReleasePlan:
         cells = prepared.decisions.cell(accepted, self.grid.step)
         point = self.grid.step * np.array([float(cell) for cell in cells])
         return self.grid.round(point), {
-            "method": "global",
+            "method": "cells" if isinstance(self.sampler, TangentCells) else "global",
             **prepared.settings,
             "counts": RejectionCounts(counts),
             "decisions": "exact",
@@ -416,7 +424,7 @@ def plan_release(
     check_facts(problem, budget, options["sampler_share"])
     if sampler is not None:
         check.instance(
-            (Localized, Proximal, Global),
+            (Localized, Proximal, Global, TangentCells),
             sampler=sampler,
             remedy="No other sampler has a proof. Use dps.sample for private studies.",
         )
@@ -490,11 +498,18 @@ def _choose_sampler(
             f"{type(sampler).__name__} has an error in total variation, which "
             "delta = 0 cannot pay: use dps.samplers.Global or delta > 0."
         )
-    if is_pure or isinstance(sampler, Global):
-        reason = explain_unsupported_facts(target.problem.facts, target.regularizer)
+    facts, regularizer = target.problem.facts, target.regularizer
+    if is_pure and sampler is None:
+        has_cells = facts.loss.has_decimals and not facts.loss.has_digits
+        sampler = TangentCells() if has_cells else Global()
+    if isinstance(sampler, Global | TangentCells):
+        explain = explain_unsupported_facts
+        if isinstance(sampler, TangentCells):
+            explain = explain_unsupported_cells
+        reason = explain(facts, regularizer)
         if reason:
             raise NoCertificate(f"{reason} {PURE_ADVICE}")
-        return Global()
+        return sampler
     is_supported, reason = Localized()._supports(target)
     if sampler is None:
         sampler = Localized() if is_supported else Proximal()

@@ -24,6 +24,7 @@ from dpsample.api.release_plan import plan_release
 from dpsample.api.sample import sample
 from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array, Values
+from dpsample.core.markup import describe
 from dpsample.core.renamed import rename_options
 from dpsample.core.streams import Children, Seed, seed_sequence, streams
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
@@ -91,6 +92,17 @@ class Replicates:
         if self.values is None:
             check.fail("evaluate", "given", "None", "Pass it to dps.replicate.")
         return self.values
+
+    def _repr_html_(self) -> str:
+        """Return shape, mean and guarantee of one run as a table, for notebooks."""
+        rows: list[tuple[str, object]] = [("thetas", f"shape {self.thetas.shape}")]
+        if self.values is not None and self.values.ndim == 1:
+            mean = f"{self.mean:.6g} ± {self.standard_error:.2g} (standard error)"
+            rows.append(("mean value", mean))
+        if self.certificate is not None:
+            rows.append(("each run", self.certificate.statement))
+        rows.append(("publication", "NOT releasable: the runs are seeded"))
+        return describe("Replicates", rows)
 
     def __repr__(self) -> str:
         """Shape, and the mean of one value per run."""

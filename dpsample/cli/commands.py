@@ -49,6 +49,12 @@ Answer = Annotated[
     Path, typer.Argument(help="JSON of a release or a certificate; - is stdin.")
 ]
 Page = Annotated[Path | None, Option(help="HTML page to write, to be published.")]
+Publisher = Annotated[
+    Path | None,
+    Option(help="TOML file of purpose, controller, record, ... for the page."),
+]
+Details = Annotated[bool, Option("--details", help="Numbers, theorems, assumptions.")]
+AsJson = Annotated[bool, Option("--json", help="The certificate, in full precision.")]
 Checker = Annotated[str, Option(help="standard, or ball: proof by ball arithmetic.")]
 Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]
 Delta = Annotated[float, Option(help="Privacy budget delta.")]
@@ -281,11 +287,20 @@ def bounds(
 
 
 @app.command()
-def certificate(file: Answer, html: Page = None, overwrite: Overwrite = False) -> int:
+def certificate(
+    file: Answer,
+    *,
+    details: Details = False,
+    as_json: AsJson = False,
+    html: Page = None,
+    publisher: Publisher = None,
+    overwrite: Overwrite = False,
+) -> int:
     """Print a certificate, or write a page about it. The exit code is as of verify."""
     from dpsample.cli.verify import show
 
-    return show(file, html, overwrite=overwrite)
+    forms = {"details": details, "json": as_json}
+    return show(file, html, forms, publisher=publisher, overwrite=overwrite)
 
 
 @app.command()

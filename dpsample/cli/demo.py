@@ -47,7 +47,7 @@ def run(output: Path | None, *, overwrite: bool = False) -> None:
     title = f"{screen.NOT_PRIVATE} (here they are synthetic)"
     screen.print_table(title, ("parameters", "mean loss"), rows)
     certificate = answer.certificate
-    screen.print_whole(certificate.__rich__())
+    console.print(str(certificate))
     coefficients = ", ".join(f"{value:.3f}" for value in answer.theta)
     console.print(f"The private parameters, which may be published: {coefficients}")
     wrong = percent(certificate.attack_risk.bayes_risk(), up=False)

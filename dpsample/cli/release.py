@@ -129,7 +129,7 @@ def publish(
         overwrite=options.overwrite,
     ) as path:
         certificate: Any = answer.certificate  # there is one, as there is a budget
-        screen.print_whole(certificate.__rich__())
+        console.print(str(certificate))
         if path is not None:
             console.print(f"Private parameters and certificate saved: {path}")
             if had_answer and path == options.output:  # not in a spare file

@@ -59,7 +59,7 @@ def run(options: StatOptions) -> None:
         statistic.to_json,
         overwrite=options.overwrite,
     ) as path:
-        screen.print_whole(statistic.certificate.__rich__())
+        console.print(str(statistic.certificate))
         if path is not None:
             console.print(f"Private statistic and certificate saved: {path}")
         elif options.output is not None:  # no file could be written

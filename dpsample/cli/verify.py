@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dpsample.cli import screen
 from dpsample.cli.exit_codes import FAILED
 from dpsample.core import check, files
 from dpsample.privacy import Certificate, EventCertificate, VerificationReport
+from dpsample.privacy.certificates.page import checked_publisher
 from dpsample.tables import entries
 
 AnyCertificate = Certificate | EventCertificate
@@ -45,17 +47,40 @@ def run(file: Path, checker: str = "standard") -> int:
     return 0
 
 
-def show(file: Path, html: Path | None, *, overwrite: bool = False) -> int:
-    """Print a certificate or write its page. Return 1 if it does not verify."""
+def show(
+    file: Path,
+    html: Path | None,
+    forms: Mapping[str, bool],
+    *,
+    publisher: Path | None = None,
+    overwrite: bool = False,
+) -> int:
+    """Print a certificate or write its page. Return 1 if it does not verify.
+
+    Without ``html`` the first screen is printed, or one of the ``forms`` "details" and
+    "json". The file of the ``publisher`` has statements for the page.
+    """
+    options = [f"--{name}" for name, is_chosen in forms.items() if is_chosen]
+    options += ["--html"] * (html is not None)
+    if len(options) > 1:
+        check.fail("the certificate", "shown in one form", " ".join(options))
+    if publisher is not None and html is None:
+        check.fail("--publisher", "given with --html", "without it")
+    stated = None if publisher is None else _read_publisher(publisher)
     if html is not None:
-        screen.check_outputs(file, html=html, overwrite=overwrite)
+        screen.check_outputs(file, publisher, html=html, overwrite=overwrite)
 
     def document(answer: AnyAnswer) -> str:
         # The page of an answer verifies it, which may take long, so it is not done
         # twice.
         if html is None or not isinstance(answer, Release | Fit | Statistic):
             verify_answer(answer)
-        return str(certificate_of(answer)) if html is None else answer.to_html()
+        if html is not None:
+            return answer.to_html(publisher=stated)
+        certificate = certificate_of(answer)
+        if "--json" in options:
+            return certificate.to_json()
+        return certificate.details() if options else str(certificate)
 
     text = report_on(file, document)
     if text is None:
@@ -65,6 +90,16 @@ def show(file: Path, html: Path | None, *, overwrite: bool = False) -> int:
         text = f"wrote {html}"
     screen.console().print(text)
     return 0
+
+
+def _read_publisher(path: Path) -> dict[str, str]:
+    """Read the statements of the publisher from a TOML file."""
+    check.path("--publisher", path, exists=True)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # TOML that is malformed, or not UTF-8
+        check.fail("--publisher", "a TOML file", str(path), str(error))
+    return checked_publisher(content)
 
 
 def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:

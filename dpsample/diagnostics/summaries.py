@@ -20,6 +20,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.markup import describe
 from dpsample.numerics.r_hat_and_ess import (
     nested_r_hats,
     normal_scores,
@@ -373,11 +374,27 @@ class CheckReport:
         """Whether no problem was found, which is not a proof that there is none."""
         return not self.problems
 
+    @property
+    def _verdict(self) -> str:
+        """Number of problems, in words."""
+        count = len(self.problems)
+        return f"{count} problem{'s'[: count > 1]}" if count else "no problem found"
+
+    def _repr_html_(self) -> str:
+        """Return findings and what was looked at as a table, for notebooks."""
+        rows = [("verdict", self._verdict)]
+        for finding in self.findings:
+            name = "PROBLEM" if finding.is_problem else "note"
+            said = f"{finding.name}. Seen: {finding.evidence} Try: {finding.remedy}"
+            rows.append((name, said))
+        rows.append(("looked at", ", ".join(self.looked_at)))
+        rows += [("not looked at", words) for words in self.skipped]
+        rows.append(("false alarms", f"with probability about {self.false_alarm:g}"))
+        return describe("CheckReport", rows)
+
     def __repr__(self) -> str:
         """Show findings, what was looked at, and what that can show."""
-        count = len(self.problems)
-        verdict = f"{count} problem{'s'[: count > 1]}" if count else "no problem found"
-        lines = [f"CheckReport: {verdict}", *map(str, self.findings)]
+        lines = [f"CheckReport: {self._verdict}", *map(str, self.findings)]
         lines.append(f"looked at: {', '.join(self.looked_at)}.")
         lines.extend(f"not looked at: {words}" for words in self.skipped)
         lines.append(

@@ -149,7 +149,7 @@ class Loss:
     _scalar: ClassVar[Callable[..., Any] | None] = None
     # (params, u, y) to phi with the decimal context's digits, None for users' losses
     _exact: ClassVar[Callable[..., Decimal] | None] = None
-    # the same of a piecewise linear loss, whose digits no sampler needs
+    # the same of a piecewise linear loss
     _exact_kinked: ClassVar[Callable[..., Decimal] | None] = None
     pieces: ClassVar[Any] = None
     # Bounds of losses for which they depend on neither margins nor responses.
@@ -192,8 +192,13 @@ class Loss:
 
     @property
     def has_digits(self) -> bool:
-        """Whether `_exact_value` computes the same loss as the scalar function."""
+        """Whether the loss is smooth, and `_exact_value` computes it to any digit."""
         return self._exact_of_scalar("_exact") is not None
+
+    @property
+    def has_decimals(self) -> bool:
+        """Whether `_exact_value` computes the same loss as the scalar function."""
+        return self.has_digits or self._exact_of_scalar("_exact_kinked") is not None
 
     def _exact_of_scalar(self, name: str) -> Callable[..., Decimal] | None:
         """Return the decimal function of the class that has the scalar function."""
@@ -202,9 +207,10 @@ class Loss:
 
     def _exact_value(self, margin: Decimal, response: float) -> Decimal:
         """Return the loss of one record with the digits of the decimal context."""
-        assert self._exact is not None
+        exact = type(self)._exact or type(self)._exact_kinked
+        assert exact is not None
         params = tuple(map(Decimal, self.params.tolist()))
-        return type(self)._exact(params, margin, Decimal(response))  # type: ignore[misc]
+        return exact(params, margin, Decimal(response))
 
     @property
     def value_pointer(self) -> Pointer:

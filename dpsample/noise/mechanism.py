@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
+from dpsample.core.markup import describe
 from dpsample.core.streams import release_streams
 from dpsample.noise.elementary import DiscreteLaplace, Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
@@ -95,6 +96,16 @@ class AdditiveMechanism:
     gdp: float | None
     dim: int | None
     norm: float | None
+
+    def _repr_html_(self) -> str:
+        """Return the noise and its guarantee as a table, for notebooks."""
+        rows = [
+            ("noise", self.noise),
+            ("sensitivity", f"{self.sensitivity:.6g}"),
+            ("guarantee", self.certificate.statement),
+            ("grid of answers", f"{self.step!r}"),
+        ]
+        return describe("AdditiveMechanism", rows)
 
     @property
     def step(self) -> float:

@@ -3,16 +3,16 @@ r"""Published schedules and noise of algorithms, and the privacy that they reall
 They serve to reproduce papers, with ``calibration="paper"``. Codes such as gradient-E1
 are errata (`dpsample errata`).
 
-**Mirror descent**, arXiv:2303.18047. The exponent of the potential is corrected
-(gradient-E1). Constants that the paper hides in O(.) are 1.
+**Mirror descent**, arXiv:2303.18047, with the published potential (gradient-E1).
+Constants that the paper hides in O(.) are 1.
 
 **Objective perturbation**: `printed_tilt`.
 
 **Localized clipped gradient descent.** Xu et al. (arXiv 2026), Algorithm 3:
 :math:`\lambda_1 = 1/(\eta_1 n_1^{2p})`, :math:`\lambda_i = 1/(\eta_i n_i^p)`, about
 :math:`2 \log n/(\lambda_i\eta_i)` steps and :math:`\sigma_i = 8 C_i
-\sqrt{\log(1/\delta)}/(n_i\lambda_i\epsilon)`. Since the first phase asks for more than
-n^2 passes, steps are capped.
+\sqrt{\log(1/\delta)}/(n_i\lambda_i\epsilon)`. The first phase asks for more than n^2
+passes. A certified solver finds the point where they end.
 """
 
 import math
@@ -28,8 +28,9 @@ from dpsample.optimizers.loop.clipping import (
     descent_sensitivity,
 )
 from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.optimizer import Loop
+from dpsample.optimizers.loop.optimizer import Loop, Minimization
 from dpsample.optimizers.loop.perturbations import GeneralizedGaussianNoise
+from dpsample.optimizers.loop.solve import STEPS_PER_CONDITION
 from dpsample.optimizers.loop.steps import Geometry, GradientStep, geometry
 from dpsample.optimizers.loop.tilted import Tilt, TiltScales
 from dpsample.privacy import (
@@ -72,20 +73,22 @@ def printed_noisy(
 ) -> PrintedMirrorDescent:
     """Return Algorithm 3 with the schedule of Theorem 7, or with ``num_steps``.
 
-    sigma^2 = 64 L^2 kappa T log(1/delta)/(n^2 epsilon^2), gamma = beta, alpha = 4
-    beta/T log_2(n/T), T = (n epsilon kappa/sqrt(d log(1/delta)))^(2/5).
+    Phi is kappa/2 |w|^2 in the norm of exponent kappa/(kappa - 1). sigma^2 = 64 L^2
+    kappa T log(1/delta)/(n^2 epsilon^2), gamma = beta, alpha = 4 beta/T log_2(n/T), T =
+    (n epsilon kappa/sqrt(d log(1/delta)))^(2/5).
     """
     budget = require_budget(budget)
     n, dim = facts.num_records, facts.dim
-    space = geometry(p, dim, "generalized_gaussian", r="printed")
+    space = _printed_geometry(p, dim)
     beta, log_term = smoothness(facts, p), math.log(1.0 / budget.delta)
     check.positive(beta=beta, remedy="The published step is 1/beta.")
-    kappa = printed_kappa(dim=dim, p=p)
+    kappa = space.kappa
     if num_steps is None:
-        # The formula has no limits. At most n/2 steps, so that the ridge, which has
-        # log_2(n/T), does not vanish.
         steps = (n * budget.epsilon * kappa / math.sqrt(dim * log_term)) ** 0.4
-        num_steps = min(max(round(steps), 1), max(n // 2, 1))
+        num_steps = max(round(steps), 1)
+    if num_steps > n:
+        remedy = "The published alpha, 4 beta/T log_2(n/T), would be negative."
+        check.fail("num_steps", f"<= {n} records", num_steps, remedy)
     sigma = 8.0 * facts.lipschitz(p) * math.sqrt(kappa * num_steps * log_term)
     sigma /= n * budget.epsilon
     # The event is computed from the sensitivity, whatever the paper claims: T steps on
@@ -94,7 +97,7 @@ def printed_noisy(
     return PrintedMirrorDescent(
         space=space,
         num_steps=num_steps,
-        ridge=max(4.0 * beta / num_steps * math.log2(n / num_steps), 0.0),
+        ridge=4.0 * beta / num_steps * math.log2(n / num_steps),
         step_size=1.0 / beta,
         threshold=math.inf,
         noise=GeneralizedGaussianNoise(r=space.r, sigma=sigma),
@@ -119,14 +122,17 @@ def printed_truncated(
     """
     budget = require_budget(budget)
     n, dim, epsilon = facts.num_records, facts.dim, budget.epsilon
-    space = geometry(p, dim, "generalized_gaussian", r="printed")
-    log_term = math.log(1.0 / budget.delta)
-    kappa = printed_kappa(dim=dim, p=p)
+    space = _printed_geometry(p, dim)
+    log_term, kappa = math.log(1.0 / budget.delta), space.kappa
     # lambda of the paper: the part of the threshold above the smooth part beta M.
     slack = math.sqrt(n * epsilon) / (kappa**2 * dim * log_term) ** 0.25
     if num_steps is None:
         steps = (2.0 * radius * n * epsilon / slack) ** 2 / (dim * log_term)
-        num_steps = min(max(round(steps), 1), n)
+        num_steps = max(round(steps), 1)
+        if num_steps > n:
+            remedy = "Theorem 10 is for n of the order M^2 sqrt(d)/epsilon and more."
+            remedy += " Or give num_steps."
+            check.fail("num_steps", f"<= {n} records", num_steps, remedy)
     threshold = 2.0 * beta * radius + slack
     log_terms = math.log(n / budget.delta) * log_term
     sigma = threshold * math.sqrt(kappa * log_terms / n) / epsilon
@@ -147,6 +153,19 @@ def printed_truncated(
             size=size,
         ),
     )
+
+
+def _printed_geometry(p: float, dim: int) -> Geometry:
+    """Return the published potential, exponent and kappa, and the published r.
+
+    Algorithms 3 and 4 have Phi = kappa/2 |w|^2 in the norm of exponent kappa/(kappa -
+    1), kappa = min{1/(p - 1), 2 log d}, for 1 < p < 2. At kappa <= 1 there is none.
+    """
+    kappa = printed_kappa(dim=dim, p=p)
+    if not 1.0 < p < 2.0:
+        check.fail("p", "> 1 and < 2 with calibration='paper'", p)
+    space = geometry(p, dim, "generalized_gaussian", r="printed")
+    return space._replace(s=kappa / (kappa - 1.0), kappa=kappa)
 
 
 def shuffled_event(
@@ -385,23 +404,80 @@ def printed_loops(
     )
 
 
+def printed_minimizations(
+    facts: PublicFacts,
+    scales: HeavyTailedScales,
+    phases: tuple[PrintedLocalization, ...],
+    accuracy: float,
+    local_radius: float,
+) -> tuple[Minimization, ...]:
+    """Return the published phases, each solved to the point where its descent ends.
+
+    Steps of eta_i <= 1/smoothness contract to the minimizer of the phase. The solver
+    ends within half of ``accuracy`` times the distance that a record may move it, which
+    `printed_event` counts. ``local_radius`` is that of `printed_loops`.
+    """
+    is_local = math.isfinite(local_radius)
+    solved = []
+    for index, phase in enumerate(phases):
+        curvature = clipped_smoothness(facts, phase.clip)
+        if phase.eta * curvature > 1.0:
+            remedy = "The published schedule is stated for shorter steps only."
+            check.fail("eta", f"<= 1/{curvature:g} in every phase", phase.eta, remedy)
+        error = 0.5 * accuracy * _record_move(scales, phase)
+        # Epochs of random records are faster if they are much shorter than a pass.
+        epoch = STEPS_PER_CONDITION * (1.0 + curvature / phase.ridge)
+        is_short = 4.0 * epoch <= phase.size
+        radius = local_radius if is_local else phase.radius
+        solved.append(
+            Minimization(
+                ridge=phase.ridge,
+                smoothness=curvature,
+                gap=0.5 * phase.ridge * error**2,
+                first=phase.first,
+                last=phase.first + phase.size,
+                estimator=ClippedMean(threshold=phase.clip),
+                is_anchored=True,
+                local_radius=radius,
+                output_stddev=phase.stddev,
+                keeps_ball=is_local and index > 0,
+                solver="svrg" if is_short else "accelerated",
+            )
+        )
+    return tuple(solved)
+
+
+def _record_move(scales: HeavyTailedScales, phase: PrintedLocalization) -> float:
+    """Return the distance by which one record moves the minimizer of a phase."""
+    bound = min(phase.clip, scales.lipschitz)
+    return scales.shift * bound / (phase.size * phase.ridge)
+
+
 def printed_event(
     facts: PublicFacts,
     scales: HeavyTailedScales,
     phases: tuple[PrintedLocalization, ...],
-    max_steps: int,
+    *,
+    max_steps: int | None,
+    accuracy: float,
 ) -> Event | None:
-    """Return the event of the published noise, for losses of a linear margin."""
+    """Return the event of the published noise, for losses of a linear margin.
+
+    ``accuracy`` is the part of the sensitivity that the solver adds if phases are not
+    truncated to ``max_steps``.
+    """
     gdp = 0.0
     for phase in phases:
-        sensitivity = scales.shift * descent_sensitivity(
-            record_bound=min(phase.clip, scales.lipschitz),
-            num_records=phase.size,
-            step_size=phase.eta,
-            smoothness=clipped_smoothness(facts, phase.clip),
-            ridge=phase.ridge,
-            num_steps=int(min(phase.num_steps, max_steps)),
-        )
+        sensitivity = (1.0 + accuracy) * _record_move(scales, phase)
+        if max_steps is not None:
+            sensitivity = scales.shift * descent_sensitivity(
+                record_bound=min(phase.clip, scales.lipschitz),
+                num_records=phase.size,
+                step_size=phase.eta,
+                smoothness=clipped_smoothness(facts, phase.clip),
+                ridge=phase.ridge,
+                num_steps=int(min(phase.num_steps, max_steps)),
+            )
         # A record is in one phase only, so the largest gdp holds for all phases
         # together.
         gdp = max(gdp, sensitivity / phase.stddev)

@@ -2,7 +2,8 @@
 
 Each formula of a paper is evaluated at one or more settings. `claims` returns the
 table, and `dpsample claims` prints it. `verdicts` has the errata of the papers, and a
-verdict on each of their numbered items.
+verdict on each of their numbered items. `bound` returns a published bound as a function
+of the paper's symbols.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,8 +12,17 @@ from dpsample.core import check
 from dpsample.core.public import dir_of
 from dpsample.papers import bassily, clipping_instance, gopi, su, xie, xu
 from dpsample.papers.claim import PAPERS, Case, Claim
+from dpsample.papers.verdicts import Bound, bound, bounds
 
-__all__ = ["PAPERS", "Claim", "claims", "clipping_instance"]
+__all__ = [
+    "PAPERS",
+    "Bound",
+    "Claim",
+    "bound",
+    "bounds",
+    "claims",
+    "clipping_instance",
+]
 __dir__ = dir_of(__all__)
 
 _SOURCES: dict[str, Callable[[], Iterator[Case]]] = {

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpsample.papers import curves
+from dpsample.papers.bounds import log_inverse, register_bound
 from dpsample.papers.claim import Case
 from dpsample.papers.curves import objective_cases
 from dpsample.privacy.budget import Relation
@@ -128,3 +129,180 @@ def _approximate_objective() -> Iterator[Case]:
         delta=half,
         epsilon_at=curves.gaussian(2.0 / math.sqrt(40.0 * LOG), half),
     )
+
+
+# Bassily et al. (2019). L is the Lipschitz constant, M the diameter, lam the ridge.
+
+
+def _largest_rate(n: int, d: int, epsilon: float, delta: float) -> float:
+    """Return max{sqrt(d log(1/delta))/(epsilon n), 1/sqrt(n)}."""
+    return max(math.sqrt(d * log_inverse(delta)) / (epsilon * n), 1.0 / math.sqrt(n))
+
+
+@register_bound("bassily", "Theorem 3.2")
+def noisy_sgd_risk(
+    *, n: int, d: int, epsilon: float, delta: float, L: float, M: float
+) -> float:
+    r"""Return the bound of Theorem 3.2.
+
+    :math:`10 M L \max\{\sqrt{d \log(1/\delta)}/(\epsilon n), 1/\sqrt n\}`.
+
+    Mean excess population loss of Algorithm 1 for beta-smooth losses, :math:`\beta \le
+    \frac LM \min\{\sqrt n/4, \epsilon n/(8 \sqrt{d \log(1/\delta)})\}`, epsilon <= 1,
+    delta <= 1/n^2, :math:`T = \min\{n/8, \epsilon^2 n^2/(32 d \log(1/\delta))\}`,
+    :math:`\eta = M/(L \sqrt T)`.
+    """
+    return 10.0 * M * L * _largest_rate(n, d, epsilon, delta)
+
+
+@register_bound("bassily", "Lemma 3.3")
+def noisy_sgd_empirical_risk(
+    *,
+    n: int,
+    d: int,
+    epsilon: float,
+    delta: float,
+    L: float,
+    M: float,
+    T: int,
+    eta: float,
+) -> float:
+    r"""Return the bound of Lemma 3.3.
+
+    :math:`\frac{M^2}{2 \eta T} + \frac{\eta L^2}{2} (\frac{16 T d \log(1/\delta)}{n^2
+    \epsilon^2} + 1)`.
+
+    Mean excess empirical loss of Algorithm 1, for every eta > 0.
+    """
+    noise = 16.0 * T * d * log_inverse(delta) / (n * epsilon) ** 2
+    return M**2 / (2.0 * eta * T) + 0.5 * eta * L**2 * (noise + 1.0)
+
+
+@register_bound("bassily", "Lemma 3.4")
+def noisy_sgd_stability(*, n: int, L: float, T: int, eta: float) -> float:
+    r"""Return the bound of Lemma 3.4.
+
+    :math:`2 L^2 T \eta/n`.
+
+    Uniform stability of Algorithm 1 for eta <= 1/beta.
+    """
+    return 2.0 * L**2 * T * eta / n
+
+
+@register_bound("bassily", "Lemma 4.3")
+def envelope_distance(*, L: float, beta: float) -> float:
+    r"""Return the bound of Lemma 4.3.
+
+    :math:`L^2/(2 \beta)`, the largest distance of a loss from its envelope.
+
+    Part 2 of the lemma, for convex L-Lipschitz losses and the beta-Moreau envelope.
+    """
+    return L**2 / (2.0 * beta)
+
+
+@register_bound("bassily", "Theorem 4.4")
+def smoothed_risk(
+    *, n: int, d: int, epsilon: float, delta: float, L: float, M: float
+) -> float:
+    r"""Return the bound of Theorem 4.4.
+
+    :math:`24 M L \max\{\sqrt{d \log(1/\delta)}/(\epsilon n), 1/\sqrt n\}`.
+
+    Mean excess population loss of Algorithm 1 on Moreau envelopes, with T and eta of
+    Theorem 3.2 and the largest beta that it admits.
+    """
+    return 24.0 * M * L * _largest_rate(n, d, epsilon, delta)
+
+
+@register_bound("bassily", "Fact 4.6")
+def proximal_steps(*, M: float, xi: float) -> float:
+    r"""Return the bound of Fact 4.6.
+
+    :math:`\lceil 8 M^2/\xi^2 \rceil` gradients for a xi-approximate proximal map.
+
+    For beta >= L/M.
+    """
+    return float(math.ceil(8.0 * M**2 / xi**2))
+
+
+@register_bound("bassily", "Theorem 5.3")
+def objective_risk(
+    *, n: int, d: int, epsilon: float, delta: float, L: float, M: float
+) -> float:
+    r"""Return the bound of Theorem 5.3.
+
+    :math:`2 M L \sqrt{2/n + 4 d \log(1/\delta)/(\epsilon n)^2}`.
+
+    Mean excess population loss of Algorithm 2, Hessians of rank 1, :math:`\lambda =
+    \frac{2 L}{M} \sqrt{2/n + 4 d \log(1/\delta)/(\epsilon n)^2}`.
+    """
+    private = 4.0 * d * log_inverse(delta) / (epsilon * n) ** 2
+    return 2.0 * M * L * math.sqrt(2.0 / n + private)
+
+
+@register_bound("bassily", "Lemma 5.4")
+def objective_empirical_risk(
+    *, n: int, d: int, epsilon: float, delta: float, L: float, M: float, lam: float
+) -> float:
+    r"""Return the bound of Lemma 5.4.
+
+    :math:`16 L^2 d \log(1/\delta)/(n^2 \epsilon^2 \lambda) + \lambda M^2`.
+
+    Mean excess empirical loss of Algorithm 2, Hessians of rank 1.
+    """
+    private = 16.0 * L**2 * d * log_inverse(delta) / ((n * epsilon) ** 2 * lam)
+    return private + lam * M**2
+
+
+@register_bound("bassily", "Lemma 5.5")
+def ridge_stability(*, n: int, rho: float, lam: float) -> float:
+    r"""Return the bound of Lemma 5.5.
+
+    :math:`2 \rho^2/(\lambda n)`.
+
+    Uniform stability of the minimizer of a convex rho-Lipschitz loss plus lambda |w|^2.
+    """
+    return 2.0 * rho**2 / (lam * n)
+
+
+@register_bound("bassily", "Theorem 5.7")
+def approximate_objective_risk(
+    *,
+    n: int,
+    d: int,
+    epsilon: float,
+    delta: float,
+    L: float,
+    M: float,
+    c: float = 1.0,
+) -> float:
+    r"""Return the bound of Theorem 5.7.
+
+    :math:`O(M L \max\{1/\sqrt n, \sqrt{d \log(1/\delta)}/(\epsilon n)\})`.
+
+    Mean excess population loss of Algorithm 3 with lambda of Theorem 5.3, :math:`\alpha
+    = M^2 \lambda/n^2`.
+    """
+    return c * M * L * _largest_rate(n, d, epsilon, delta)
+
+
+@register_bound("bassily", "Theorem 5.8")
+def svrg_gap(*, t: int, gap: float) -> float:
+    r"""Return the bound of Theorem 5.8.
+
+    :math:`0.9^t (F(y^{(1)}) - F(w^*))`, where ``gap`` is that of the start.
+
+    Mean gap after t epochs of 20 beta/lambda steps of size 1/(10 beta).
+    """
+    return float(0.9**t * gap)
+
+
+@register_bound("bassily", "Appendix C")
+def lower_bound(*, n: int, d: int, L: float, M: float, c: float = 1.0) -> float:
+    r"""Return the bound of Appendix C.
+
+    :math:`\Omega(M L \max\{1/\sqrt n, \sqrt d/n\})`.
+
+    Excess population loss of every private algorithm on some distribution.
+    """
+    return c * M * L * max(1.0 / math.sqrt(n), math.sqrt(d) / n)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpsample.papers import curves
+from dpsample.papers.bounds import log_inverse, register_bound
 from dpsample.papers.claim import Case, EpsilonAt
 from dpsample.papers.curves import objective_cases
 
@@ -140,3 +141,170 @@ def _mirror_descent() -> Iterator[Case]:
             meaning="upper bound",
             epsilon_at=curves.gaussian(gdp * math.sqrt(loss), delta),
         )
+
+
+# Su, Zhao and Wang (2023). G_C is the Gaussian width, width the diameter |C|_2.
+
+
+@register_bound("su", "Lemma 2")
+def gaussian_variance(*, epsilon: float, delta: float, Delta_2: float) -> float:
+    r"""Return the bound of Lemma 2.
+
+    :math:`2 \Delta_2^2 \log(1.25/\delta)/\epsilon^2`, the variance of a coordinate.
+
+    Gaussian mechanism of l_2 sensitivity Delta_2.
+    """
+    return 2.0 * Delta_2**2 * math.log(1.25 / delta) / epsilon**2
+
+
+@register_bound("su", "Lemma 3")
+def generalized_gaussian_variance(
+    *, epsilon: float, delta: float, kappa: float, s: float
+) -> float:
+    r"""Return the bound of Lemma 3.
+
+    :math:`2 \kappa \log(1/\delta) s^2/\epsilon^2`, the sigma^2 of the noise.
+
+    Generalized Gaussian mechanism of sensitivity s in a kappa-regular dual norm.
+    """
+    return 2.0 * kappa * log_inverse(delta) * s**2 / epsilon**2
+
+
+@register_bound("su", "Lemma 4")
+def noise_moment(*, d: int, m: float, sigma: float) -> float:
+    r"""Return the bound of Lemma 4.
+
+    :math:`(2 \sigma^2)^{m/2} \Gamma(\frac{m+d}2)/\Gamma(\frac d2)`.
+
+    Bound of the m-th moment of the smooth norm of generalized Gaussian noise, m >= 1.
+    """
+    logs = math.lgamma(0.5 * (m + d)) - math.lgamma(0.5 * d)
+    return float((2.0 * sigma**2) ** (0.5 * m) * math.exp(logs))
+
+
+@register_bound("su", "Theorem 2")
+def width_risk(
+    *,
+    n: int,
+    epsilon: float,
+    delta: float,
+    L: float,
+    G_C: float,
+    diameter: float,
+    c: float = 1.0,
+) -> float:
+    r"""Return the bound of Theorem 2.
+
+    :math:`O(\frac{L G_C \sqrt{\log(1/\delta)}}{\epsilon n} + \frac{L |C|_2}{\sqrt n})`.
+
+    Mean excess population loss of Algorithm 1, :math:`n \ge r^2 \beta^2
+    |C|_2^2/(\epsilon L)^2`, :math:`n \ge O(\sqrt{d \log(1/\delta)}/\epsilon)`,
+    :math:`\lambda = L/(\sqrt n |C|_2)`, and alpha as stated.
+    """
+    privacy = G_C * math.sqrt(log_inverse(delta)) / (epsilon * n)
+    return c * L * (privacy + diameter / math.sqrt(n))
+
+
+@register_bound("su", "Theorem 4")
+def strongly_convex_width_risk(
+    *,
+    n: int,
+    epsilon: float,
+    delta: float,
+    L: float,
+    G_C: float,
+    diameter: float,
+    Delta: float,
+    c: float = 1.0,
+) -> float:
+    r"""Return the bound of Theorem 4.
+
+    :math:`O(\frac{L^2 |C|_2^2}{\Delta n \epsilon} + \frac{G_C^2 L^2
+    \log(1/\delta)}{\Delta n^2 \epsilon^2})`.
+
+    Mean excess population loss of Algorithm 2 for losses that are Delta-strongly convex
+    in the norm of C, n large and alpha small enough as stated.
+    """
+    first = diameter**2 / (n * epsilon)
+    return c * L**2 / Delta * (first + G_C**2 * log_inverse(delta) / (n * epsilon) ** 2)
+
+
+@register_bound("su", "Theorem 5")
+def width_lower_bound(
+    *, n: int, d: int, epsilon: float, delta: float, G_C: float, c: float = 1.0
+) -> float:
+    r"""Return the bound of Theorem 5.
+
+    :math:`\Omega(\max\{\frac{G_C^2 \log(1/\delta)}{(\log 2d)^4 \epsilon^2 n^2}, \frac
+    1n\})`.
+
+    Excess loss of every private algorithm on some 1-Lipschitz loss that is
+    C_min^2-strongly convex in the norm of C, which is symmetric, in the unit ball, of
+    diameter 1.
+    """
+    width = G_C**2 * log_inverse(delta) / (math.log(2.0 * d) ** 4 * (epsilon * n) ** 2)
+    return c * max(width, 1.0 / n)
+
+
+@register_bound("su", "Theorem 7")
+def mirror_descent_risk(
+    *, n: int, d: int, epsilon: float, delta: float, kappa: float, c: float = 1.0
+) -> float:
+    r"""Return the bound of Theorem 7.
+
+    :math:`\tilde O(\kappa^{4/5} (\sqrt{d \log(1/\delta)}/(n \epsilon))^{2/5})`.
+
+    Mean excess population loss of Algorithm 3, 1 < p < 2, convex beta-smooth
+    L-Lipschitz losses, alpha and T as stated; beta, L and the norm of the empirical
+    minimizer are hidden.
+    """
+    rate = math.sqrt(d * log_inverse(delta)) / (n * epsilon)
+    return float(c * kappa**0.8 * rate**0.4)
+
+
+@register_bound("su", "Theorem 8")
+def phased_risk(
+    *,
+    n: int,
+    d: int,
+    epsilon: float,
+    delta: float,
+    p: float,
+    distance: float,
+    c: float = 1.0,
+) -> float:
+    r"""Return the bound of Theorem 8.
+
+    :math:`O(d^{1 - 2/p} |\theta^*|^2 (\frac1{\sqrt n} + \frac{\sqrt{d
+    \log(1/\delta)}}{\epsilon n}))`.
+
+    Mean excess population loss of some private algorithm on the whole space, p >= 2,
+    convex smooth Lipschitz losses; ``distance`` is the l_p norm of theta*.
+    """
+    rate = n**-0.5 + math.sqrt(d * log_inverse(delta)) / (epsilon * n)
+    return float(c * d ** (1.0 - 2.0 / p) * distance**2 * rate)
+
+
+@register_bound("su", "Theorem 10")
+def truncated_risk(
+    *,
+    n: int,
+    d: int,
+    epsilon: float,
+    delta: float,
+    kappa: float,
+    M: float,
+    failure: float,
+    c: float = 1.0,
+) -> float:
+    r"""Return the bound of Theorem 10.
+
+    :math:`\tilde O(M (\kappa^2 d \log(1/\delta))^{1/4} \log(1/\delta')/\sqrt{n
+    \epsilon})`.
+
+    Excess population loss of Algorithm 4 with probability 1 - delta' over the records,
+    1 < p < 2, :math:`n \ge O(\max\{\beta^2, 1\} M^2 \sqrt{d \kappa^2
+    \log(1/\delta)}/\epsilon)`; ``failure`` is delta'.
+    """
+    rate = (kappa**2 * d * log_inverse(delta)) ** 0.25 / math.sqrt(n * epsilon)
+    return float(c * M * rate * log_inverse(failure))

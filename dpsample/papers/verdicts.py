@@ -1,13 +1,15 @@
 """Registry of five papers: errata, causes, and a verdict on every numbered item."""
 
+import inspect
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
 from dpsample.core import check
+from dpsample.papers.bounds import FUNCTIONS, Key
 from dpsample.papers.claim import PAPERS, Meaning
 
 Verdict = Literal[
@@ -150,6 +152,8 @@ class Item:
         What was done, what stays true, and advice.
     by, runs : tuple of str
         Studies, tests and errata that show it, and names below ``dpsample``.
+    bounds : tuple of str
+        Calls of `bound` that return its published bounds, with their symbols.
     """
 
     paper: str
@@ -165,6 +169,7 @@ class Item:
     reading: str = ""
     cause: str = ""
     runs: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield lines of text, without the head."""
@@ -179,6 +184,154 @@ class Item:
         if self.runs:
             names = ", ".join(f"`dpsample.{name}`" for name in self.runs)
             yield f"**Runs as.** {names}"
+        if self.bounds:
+            calls = ", ".join(f"`dpsample.papers.{call}`" for call in self.bounds)
+            yield f"**Published bound.** {calls}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A published bound, which is called with the symbols of its paper.
+
+    Symbols are keywords, positive numbers all. ``c`` is a constant that the paper
+    hides, 1 by default. Conditions of the statement are in `formula` and are not
+    checked, because some need more than numbers.
+
+    Attributes
+    ----------
+    paper, item, part : str
+        Key of `dpsample.papers.PAPERS`, numbered item, and which of its bounds.
+    symbols : tuple of str
+        Keywords of a call.
+    formula : str
+        Formula and conditions.
+    verdict : str
+        Verdict of the item, whose page says what stays true.
+
+    Examples
+    --------
+    >>> risk = bound("gopi", "Theorem 5")
+    >>> risk.verdict, risk.symbols
+    ('false as printed', ('n', 'd', 'epsilon', 'delta', 'G', 'mu'))
+    >>> round(risk(n=1000, d=5, epsilon=1.0, delta=1e-6, G=1.0, mu=0.1), 6)
+    0.001312
+    """
+
+    paper: str
+    item: str
+    part: str
+    symbols: tuple[str, ...]
+    formula: str
+    verdict: Verdict
+    function: Callable[..., float]
+
+    def __call__(self, **symbols: float) -> float:
+        """Return the published value. It is a ValueError if a symbol is not there."""
+        # Errors name the symbol, where Python's own would name the function.
+        for name in symbols:
+            check.one_of(self.symbols, symbol=name)
+        needed = inspect.signature(self.function).parameters
+        for name, parameter in needed.items():
+            if name not in symbols and parameter.default is inspect.Parameter.empty:
+                check.fail(name, "given", "nothing", self.formula)
+        values: dict[str, Any] = dict(symbols)
+        check.positive(**values)
+        return float(self.function(**symbols))
+
+    @property
+    def call(self) -> str:
+        """The call, as text."""
+        return _call((self.paper, self.item, self.part), self.symbols)
+
+
+def bounds(paper: str | None = None) -> tuple[Bound, ...]:
+    """Return the published bounds of one paper, or of all.
+
+    Parameters
+    ----------
+    paper : str, optional
+        Key of `dpsample.papers.PAPERS`.
+
+    Returns
+    -------
+    tuple of Bound
+        In the order of the registry.
+
+    Raises
+    ------
+    ValueError
+        If ``paper`` is not a key.
+
+    Guarantee
+    ---------
+    None: the verdicts say which of the bounds hold.
+
+    Examples
+    --------
+    >>> [b.item for b in bounds("su")][:3]
+    ['Theorem 2', 'Theorem 4', 'Theorem 5']
+    """
+    every = []
+    for entry in items(paper):
+        for (key, item, part), function in FUNCTIONS.items():
+            if (key, item) == (entry.paper, entry.item):
+                doc = inspect.getdoc(function) or ""
+                every.append(
+                    Bound(
+                        paper=key,
+                        item=item,
+                        part=part,
+                        symbols=_symbols(function),
+                        formula=doc.partition("\n\n")[2],
+                        verdict=entry.verdict,
+                        function=function,
+                    )
+                )
+    return tuple(every)
+
+
+def bound(paper: str, item: str, part: str = "") -> Bound:
+    r"""Return a published bound of a numbered item.
+
+    Parameters
+    ----------
+    paper, item : str
+        Key of `dpsample.papers.PAPERS`, and an item such as "Theorem 2".
+    part : str
+        Which bound, if the item has several.
+
+    Returns
+    -------
+    Bound
+        Called with the symbols of the paper.
+
+    Raises
+    ------
+    ValueError
+        If the paper is not a key, or the item has no such bound.
+
+    Guarantee
+    ---------
+    None: ``verdict`` says whether the bound holds.
+
+    Examples
+    --------
+    >>> print(bound("bassily", "Lemma 3.4").formula.partition(".")[0])
+    :math:`2 L^2 T \eta/n`
+    """
+    every = {(b.item, b.part): b for b in bounds(paper)}
+    check.one_of(tuple(dict.fromkeys(name for name, _ in every)), item=item)
+    check.one_of(tuple(word for name, word in every if name == item), part=part)
+    return every[item, part]
+
+
+def _symbols(function: Callable[..., float]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+def _call(key: Key, symbols: tuple[str, ...]) -> str:
+    names = ", ".join(f'"{word}"' for word in key if word)
+    return f"bound({names})({', '.join(symbols)})"
 
 
 def errata() -> tuple[Erratum, ...]:
@@ -254,6 +407,7 @@ def items(paper: str | None = None) -> tuple[Item, ...]:
     """
     if paper is not None:
         check.one_of(tuple(PAPERS), paper=paper)
+    # An item and its cause are in two files, and are joined here.
     by_id = {cause.id: cause for cause in causes()}
     return tuple(
         _item(key, entry, by_id)
@@ -280,6 +434,12 @@ def _item(paper: str, entry: Table, causes: dict[str, Cause]) -> Item:
     use = entry.get("use", advice[verdict] if cause is None else cause.use)
     inherited = {"verdict": verdict, "true": true, "use": use}
     lists = {name: tuple(entry.get(name, ())) for name in ("by", "runs")}
+    # Functions have no verdict of their own, so that it is said in one file only.
+    lists["bounds"] = tuple(
+        _call(key, _symbols(function))
+        for key, function in FUNCTIONS.items()
+        if key[:2] == (paper, entry["item"])
+    )
     return Item(paper=paper, **{**entry, **inherited, **lists})
 
 

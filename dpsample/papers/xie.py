@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from dpsample.papers import curves
+from dpsample.papers.bounds import log_inverse, register_bound
 from dpsample.papers.claim import Case
 from dpsample.privacy.budget import Relation
 
@@ -94,3 +95,115 @@ def _full_batch_case(epsilon: float, delta: float, *, num_steps: int) -> Case:
         delta=delta,
         epsilon_at=curves.gaussian(gdp, delta),
     )
+
+
+# Xie et al. (2022). p is the number of columns, k the order of the bounded moment.
+
+
+@register_bound("xie", "Theorem 1")
+def proximal_risk(*, Delta: float, T: int, gamma: float, bias: float) -> float:
+    r"""Return the bound of Theorem 1.
+
+    :math:`\frac{\Delta^2}{2 T \gamma_{T-1}} + \frac\Delta T \sum_t Bias_t`.
+
+    Mean excess population risk of Algorithm 1 under (A1) to (A3), steps that do not
+    grow and are at most 1/K_1; ``bias`` is the mean over steps.
+    """
+    return Delta**2 / (2.0 * T * gamma) + Delta * bias
+
+
+@register_bound("xie", "Theorem 2")
+def robust_mean_error(
+    *,
+    n: int,
+    p: int,
+    epsilon: float,
+    delta: float,
+    rho: float,
+    zeta: float,
+    k: float,
+    c: float = 1.0,
+) -> float:
+    r"""Return the bound of Theorem 2.
+
+    :math:`O(\frac{\varrho \log(p/\zeta) \sqrt{p \log(1/\delta)}}{n \epsilon} (\sqrt p +
+    \sqrt{\log(1/\zeta)}) + \sqrt p (\sqrt{\log(p/\zeta)/n} + (4/\varrho)^{k-1}))`.
+
+    Error of Algorithm 3 with probability 1 - zeta, central moments of order k at most 1
+    in each coordinate, :math:`\varrho \ge 4 |\mu|_\infty`; ``rho`` is varrho.
+    """
+    log_term = math.log(p / zeta)
+    noise = rho * log_term * math.sqrt(p * log_inverse(delta)) / (n * epsilon)
+    noise *= math.sqrt(p) + math.sqrt(log_inverse(zeta))
+    rest = math.sqrt(p) * (math.sqrt(log_term / n) + (4.0 / rho) ** (k - 1.0))
+    return float(c * (noise + rest))
+
+
+@register_bound("xie", "Corollary 1")
+def median_risk(
+    *,
+    n: int,
+    p: int,
+    epsilon: float,
+    delta: float,
+    T: int,
+    zeta: float,
+    k: float,
+    c: float = 1.0,
+) -> float:
+    r"""Return the bound of Corollary 1.
+
+    :math:`\tilde O(T^{-1/2} + p^{3/2} \log(1/\zeta) (\sqrt{p \log(1/\delta) T}/(n
+    \epsilon))^{(k-1)/k})`.
+
+    Excess population risk of Algorithm 2 with probability 1 - zeta under (A1) to (A5).
+    """
+    rate = math.sqrt(p * log_inverse(delta) * T) / (n * epsilon)
+    return float(c * (T**-0.5 + p**1.5 * log_inverse(zeta) * rate ** ((k - 1.0) / k)))
+
+
+@register_bound("xie", "Theorem 3")
+def soft_truncation_error(
+    *,
+    m: int,
+    p: int,
+    epsilon: float,
+    delta: float,
+    tau: float,
+    zeta: float,
+    Delta: float,
+    c: float = 1.0,
+) -> float:
+    r"""Return the bound of Theorem 3.
+
+    :math:`O(\sqrt{p \tau \log^{1/2}(1/\delta) (\log(p/\zeta) + p \log(\Delta \sqrt
+    m))/(m \epsilon)})`.
+
+    Error of the gradients of Algorithm 4, uniformly, with probability 1 - zeta under
+    (A2) to (A4) and (A6), :math:`m = O(n/\sqrt T)`.
+    """
+    logs = math.log(p / zeta) + p * math.log(Delta * math.sqrt(m))
+    return c * math.sqrt(p * tau * math.sqrt(log_inverse(delta)) * logs / (m * epsilon))
+
+
+@register_bound("xie", "Corollary 2")
+def soft_truncation_risk(
+    *,
+    n: int,
+    p: int,
+    epsilon: float,
+    delta: float,
+    T: int,
+    zeta: float,
+    c: float = 1.0,
+) -> float:
+    r"""Return the bound of Corollary 2.
+
+    :math:`\tilde O(T^{-1/2} + p \log^{1/4}(1/\delta) \log^{1/2}(1/\zeta)
+    T^{1/4}/\sqrt{n \epsilon})`.
+
+    Excess population risk of Algorithm 4 with probability 1 - zeta under (A1) to (A4)
+    and (A6).
+    """
+    noise = p * log_inverse(delta) ** 0.25 * math.sqrt(log_inverse(zeta)) * T**0.25
+    return float(c * (T**-0.5 + noise / math.sqrt(n * epsilon)))

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array
+from dpsample.core.markup import describe, shorten
 from dpsample.core.sparse import as_csr, is_sparse
 from dpsample.domains import Domain
 from dpsample.losses import Loss, RecordGradient
@@ -460,6 +461,23 @@ class Problem:
         """Return margins <a_i, theta> + b_i of all records, shape (num_records,)."""
         point = check.array("theta", theta, shape=(self.dim,))
         return np.concatenate(list(self.storage.map(margins_of, point)))
+
+    def _repr_html_(self) -> str:
+        """Return public facts as a table, for notebooks."""
+        return describe("Problem", self._rows())
+
+    def _rows(self) -> list[tuple[str, object]]:
+        """Return names and values of public facts. None depends on the records."""
+        names, first = self.feature_names, 6
+        others = f", and {len(names) - first} more" if len(names) > first else ""
+        return [
+            ("records", f"{self.num_records:,}"),
+            ("coefficients", f"{self.dim:,}"),
+            ("loss", self.loss),
+            ("domain", self.domain),
+            ("declared", self.facts.rows()[1][1]),
+            ("features", ", ".join(shorten(name) for name in names[:first]) + others),
+        ]
 
     def __repr__(self) -> str:
         """Return sizes, loss and domain on one line."""

@@ -26,6 +26,7 @@ from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropo
 from dpsample.samplers.subsampled.randomized_series import RandomizedSeries
 from dpsample.samplers.subsampled.tuna_mh import TunaMH
 from dpsample.samplers.whole_body.global_draws import Global
+from dpsample.samplers.whole_body.tangent_cells import TangentCells
 
 __all__ = [
     "MALA",
@@ -47,6 +48,7 @@ __all__ = [
     "RandomizedSeries",
     "Sampler",
     "SamplingError",
+    "TangentCells",
     "TiltedGibbs",
     "TunaMH",
     "WhitenedSlice",

@@ -424,6 +424,39 @@ class Encoding:
         factor = self.scale / self.divisor
         return factor * np.array(slopes), factor * np.array(offsets)
 
+    def describe_features(self) -> tuple[str, ...]:
+        """Return what each feature is, in the units of its column.
+
+        Examples
+        --------
+        >>> schema = Schema(numeric={"age": (0, 110)}, categorical={"ward": ("n", "s")})
+        >>> Encoding(schema=schema).describe_features()[:2]
+        ('0 to 110 becomes -0.707 to 0.707', '0.707 if it holds, otherwise 0')
+        """
+        schema = self._declarations
+        slopes, offsets = self.feature_scales()
+        texts: list[str] = []
+        for column, names in self._features_by_column.items():
+            for index in range(len(names)):
+                slope, offset = float(slopes[len(texts)]), float(offsets[len(texts)])
+                if not self.is_scaled:
+                    texts.append("as in the records")
+                elif index or column in schema.categorical:
+                    texts.append(f"{slope:.3g} if it holds, otherwise 0")
+                else:
+                    ends = [*map(float, self._range(column))]
+                    words = [f"{end:g}" for end in ends]
+                    if column in schema.date:
+                        words = [str(end) for end in schema.date[column]]
+                    if column in schema.log:
+                        ends = [float(log_scale(end)) for end in ends]
+                    low, high = (f"{offset + slope * end:.3g}" for end in ends)
+                    how = ", on a logarithmic scale" if column in schema.log else ""
+                    texts.append(
+                        f"{words[0]} to {words[1]} becomes {low} to {high}{how}"
+                    )
+        return tuple(texts)
+
     def to_dict(self) -> Json:
         """Return the fields and the format, ready for ``json.dumps``."""
         content: Json = {"format": FORMAT} | {

@@ -15,6 +15,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.core.markup import describe
 from dpsample.core.spec import lazy_property
 from dpsample.domains import Domain
 from dpsample.losses import Loss
@@ -236,6 +237,18 @@ class Gibbs(GibbsTarget):
     def margin_intervals(self) -> tuple[Array, Array]:
         """Return the least and largest margin of each record, rounded outwards."""
         return margin_intervals(self.domain, self.data)
+
+    def _repr_html_(self) -> str:
+        """Return the density and its parameters as a table, for notebooks."""
+        rows = [
+            ("density", "proportional to exp(-k (F + mu r)) on the domain"),
+            ("k", f"{self.k:.6g}"),
+            ("mu", f"{self.mu:.6g}"),
+            ("F", f"mean {self.problem.loss.name} loss of the records"),
+            ("r", self.regularizer.describe(self.domain, self.dim)),
+            ("problem", repr(self.problem)),
+        ]
+        return describe("Gibbs", rows)
 
     def __repr__(self) -> str:
         """Return problem and parameters."""

@@ -349,6 +349,11 @@ def _check_identifiers(
     "records", about which there is a further assumption.
     """
     table = _registry()
+    # Sentences may be those of an earlier version, which the seal names.
+    words, version = table["theorems"] | table["assumptions"], table["version"]
+    while version > 1 and not c["registry"].startswith(f"{version}:"):
+        version -= 1
+        words |= table["former"][str(version)]
     _require(c["theorems"] in theorems, f"theorems are not {theorems[0]}")
     records = ["RECORDS.REFUSED"], ["RECORDS.CLIPPED"]
     middle = kind.get("assumptions", [])
@@ -359,13 +364,10 @@ def _check_identifiers(
     allowed += [
         [*assumptions, "FIT.SEARCH"] for assumptions in allowed if rest["records"]
     ]
+    # Earlier versions do not list what was added later.
+    since = table["since"]
+    allowed = [[name for name in a if since.get(name, 1) <= version] for a in allowed]
     _require(c["assumptions"] in allowed, f"assumptions are not {allowed[0]}")
-    words = table["theorems"] | table["assumptions"]
-    version = table["version"]
-    # Sentences may be those of an earlier version, which the seal names.
-    while version > 1 and not c["registry"].startswith(f"{version}:"):
-        version -= 1
-        words |= table["former"][str(version)]
     used = {name: words[name] for name in (*c["theorems"], *c["assumptions"])}
     seal = f"{version}:{_sha256(used)}"
     _require(c["registry"] == seal, "the words behind the identifiers are others")
@@ -495,7 +497,7 @@ def _read_plain(text: str) -> Any:
 def _common_assumptions(kind: Json) -> list[str]:
     """Return the assumptions of all mechanisms, without those that a kind proves."""
     proved = {"ARITHMETIC": "counted", "TIME": "timed"}
-    names = ("ARITHMETIC", "BITS", "PUBLIC", "TIME")
+    names = ("ARITHMETIC", "BITS", "PUBLIC", "TIME", "COMPOSITION", "UNIT")
     return [name for name in names if not kind.get(proved.get(name, ""), False)]
 
 
@@ -930,17 +932,21 @@ def _check_sampler(c: Json) -> tuple[Json, Json]:
     is_smooth = is_smooth and loss.get("upper_curvature") != "inf"
     _require(name != "draw/localized" or is_smooth, "the loss cannot be localized")
     if name == "draw/global":
-        _check_global(c["facts"], c["p"])
+        _check_exact(c["facts"], c["p"], GLOBAL_LOSSES)
+    if name == "draw/tangentcells":
+        piecewise_linear = {"hinge", "absolute", "quantile"}
+        _check_exact(c["facts"], c["p"], GLOBAL_LOSSES | piecewise_linear)
+        _require(c["facts"]["dim"] <= 3, "cells of more than 3 dimensions")
     if c["budget"]["delta"] == 0.0 and spec is not None:
         is_pure = kind.get("exact", False) and kind.get("counted", False)
         _require(is_pure, "the sampler has an error, which delta = 0 does not include")
     return kind, spec.parameters if isinstance(spec, _Spec) else {}
 
 
-def _check_global(facts: Json, p: float) -> None:
+def _check_exact(facts: Json, p: float, losses: frozenset[str]) -> None:
     """Check that exact draws on all of the domain are possible for public facts."""
     domain, loss = facts["domain"], facts["loss"]
-    _require(loss["name"] in GLOBAL_LOSSES, "the loss has no exact draws")
+    _require(loss["name"] in losses, "the loss has no exact draws")
     is_body = domain["name"] in ("box", "polytope")
     is_body = is_body and domain.get("A_eq") is None
     if domain["name"] == "ball":

@@ -45,6 +45,7 @@ from dpsample.privacy.certificates.event_certificate import (
     EventCertificate,
     proved_epsilon,
 )
+from dpsample.privacy.certificates.registry import registry
 from dpsample.privacy.certificates.sealed import of_search
 from dpsample.privacy.certificates.verification_report import (
     CertificateError,
@@ -129,9 +130,7 @@ def _account_again(c: EventCertificate) -> list[Check]:
     # fit may be one of a search. All other assumptions follow from kind and facts.
     clipped = "RECORDS.CLIPPED" in c.assumptions
     expected = event_certificate.assumptions_of(c.kind, c.facts, clip_rows=clipped)
-    _compare_identifiers(
-        "assumptions", (*expected, *of_search(c.assumptions)), c.assumptions
-    )
+    _compare_assumptions(expected, c)
     return checks
 
 
@@ -183,8 +182,7 @@ def _compare_derived(
         has_deadline="DRAW.DEADLINE" in stated.assumptions,
         clip_rows="RECORDS.CLIPPED" in stated.assumptions,
     )
-    expected = (*expected, *of_search(stated.assumptions))
-    _compare_identifiers("assumptions", expected, stated.assumptions)
+    _compare_assumptions(expected, stated)
     return checks
 
 
@@ -227,6 +225,15 @@ def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Ch
     # the factor cancels the margin of `check_at_most`.
     limit = c.budget.delta * (1.0 + ROUNDING)
     return [*checks, check_at_most("delta_0<=delta", c.delta_exact, limit)]
+
+
+def _compare_assumptions(
+    expected: tuple[str, ...], stated: Certificate | EventCertificate
+) -> None:
+    """Fail unless a certificate has the assumptions of its kind and version."""
+    present = (*expected, *of_search(stated.assumptions))
+    listed = registry().select_version(present, stated.version)
+    _compare_identifiers("assumptions", listed, stated.assumptions)
 
 
 def _compare_identifiers(

@@ -35,7 +35,7 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.exact import exact
 from dpsample.samplers.localized import localized
 from dpsample.samplers.proximal import constant_time, requirements
-from dpsample.samplers.whole_body import global_draws
+from dpsample.samplers.whole_body import global_draws, tangent_cells
 from dpsample.targets.reduced import facts_obstacle
 from dpsample.verification import recomputation
 
@@ -197,6 +197,8 @@ def _reason_against(sampler: object, c: Certificate) -> str:
         return requirements.no_proximal_proof_in_memory(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Global):
         return global_draws.explain_unsupported_facts(c.facts, c.regularizer)
+    if isinstance(sampler, samplers.TangentCells):
+        return tangent_cells.explain_unsupported_cells(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Exact):
         return exact.explain_unsupported(c.facts, c.regularizer)
     return ""

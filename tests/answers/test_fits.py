@@ -54,6 +54,7 @@ def test_a_fit_is_exported_and_frozen():
         found.theta = np.zeros(3)
 
 
+@pytest.mark.slow
 def test_the_plot_shows_the_trace():
     found = fit(evaluation=problem())
     ax = found.plot()

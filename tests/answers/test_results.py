@@ -87,6 +87,7 @@ def test_stored_energies_are_the_targets(tree):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_tree_survives_a_file(tree, tmp_path):
     _, draws = tree
     path = tmp_path / "draws.nc"
@@ -117,7 +118,7 @@ def test_refusals_that_depend_on_records_are_assumptions(answer):
     for words in (
         "a number that is not finite, a label other than -1 and 1, a row",
         "is not included in (epsilon, delta)",
-        "whether a request is rejected depends on public facts only",
+        "Whether a request is rejected depends on public settings only",
         "SamplingError",
     ):
         assert words in text

@@ -80,10 +80,12 @@ def test_smooth_real_responses_get_half_the_ridge_that_the_noise_asks_for():
 
 
 @pytest.mark.parametrize("loss", [dps.losses.Hinge(), dps.losses.Quantile(0.9)])
-def test_without_delta_a_loss_with_kinks_is_refused_for_its_own_reason(loss):
+def test_without_delta_a_loss_with_kinks_is_drawn_or_refused_for_its_reason(loss):
     pure = dps.Budget(epsilon=1.0, delta=0.0)
     with pytest.raises(ValueError, match="a loss that is not differentiable"):
-        dps.advise(facts(loss=loss), pure)
+        dps.advise(facts(loss=loss, dim=4), pure)
+    few = facts(loss=loss, dim=3, response_bound=1.0)
+    assert dps.advise(few, pure).choice == "release"
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Huber(1.0), dps.losses.Squared()])

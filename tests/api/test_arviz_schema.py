@@ -123,6 +123,7 @@ def test_divergences_are_rises_above_the_limit():
     assert numbers[prepared.plan.max_rise] == 0 and numbers[-0.2] > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["billiard", "walk"])
 def test_arviz_reads_the_draws(name, request, monkeypatch):
     arviz_plots = pytest.importorskip("arviz_plots")
@@ -174,6 +175,7 @@ def test_the_former_name_of_the_energy_warns(walk, billiard):
         assert duplicate.sample_stats.equals(stats)
 
 
+@pytest.mark.slow
 def test_a_tree_with_a_warm_up_survives_a_file(billiard, tmp_path):
     billiard.to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
     with xr.open_datatree(tmp_path / "draws.nc", engine="h5netcdf") as loaded:
@@ -226,6 +228,7 @@ def test_a_checkpoint_without_own_statistics_goes_on(tmp_path):
     assert_same(resumed, whole)
 
 
+@pytest.mark.slow
 def test_many_short_chains_are_judged_by_nested_r_hat():
     """D7: split R-hat of 512 chains of 5 draws is above 1.1 for draws that are fine."""
     with warnings.catch_warnings():

@@ -314,6 +314,7 @@ def test_noise_of_both_normal_equations_is_counted():
         assert_mean(squares(planted), 1.0, 2.0, detects=0.35)
 
 
+@pytest.mark.slow
 def test_intervals_of_normal_equations_cover_and_do_not_without_the_errors(monkeypatch):
     budget = dps.Budget(epsilon=8.0, delta=1e-6)
 
@@ -360,6 +361,7 @@ def test_normal_equations_of_hostile_records_say_so(change):
     assert bars.diagnostics["flags"] and (bars.lower < bars.upper).all()
 
 
+@one_in(3)
 @pytest.mark.parametrize(("loss", "bandwidth"), LOSSES.values(), ids=LOSSES)
 def test_every_loss_has_a_certificate_that_verifies(loss, bandwidth):
     bars = quietly(problem(loss=loss, n=500), BUDGET, bandwidth=bandwidth)
@@ -409,6 +411,7 @@ def test_sparse_records_give_the_same_intervals():
     assert np.allclose(first.se, second.se, rtol=1e-3)
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     "change",
     [
@@ -571,6 +574,7 @@ def of_table(frame, *, intercept=True, domain=None, sparse_rows=False):
     return dps.Problem.from_table(data, loss=loss, domain=domain, intercept=intercept)
 
 
+@one_in(4)
 @pytest.mark.parametrize("sparse_rows", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_coefficients_of_levels_are_contrasts_to_a_reference(intercept, sparse_rows):

@@ -131,6 +131,7 @@ def test_neither_ctrl_c_nor_a_bug_loses_an_answer(
     kept_in(spare, capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_draws_that_cannot_be_saved_go_to_a_private_file(
     records, spare, capsys, monkeypatch
 ):  # S7

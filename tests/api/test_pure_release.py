@@ -11,6 +11,7 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.samplers import NoCertificate
 from dpsample.targets.grid import PublicGrid
 from dpsample.verification.ball_checker import NotProved
+from tests.support.tiers import usual
 
 L, D = dps.losses, dps.domains
 PURE = dps.Budget(epsilon=1.0, delta=0.0)
@@ -29,6 +30,7 @@ def problem_on(domain, loss=None):
     )
 
 
+@usual("replace_one-domain0", "zero_out-domain1")
 @pytest.mark.parametrize("domain", [D.Ball(1.0), D.Ball(1.0, p=np.inf), KITE])
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 def test_certificates_are_pure_and_verify(domain, relation):
@@ -53,17 +55,56 @@ def test_certificates_are_pure_and_verify(domain, relation):
     assert grid.holds(answer.theta)
 
 
-def forge(**changes):
-    mechanism = dps.calibrate(problem_on(D.Ball(1.0)), PURE)
-    certificate = mechanism.certificate.with_sampler(sampler="Global()")
+@pytest.mark.parametrize("loss", [L.Hinge(), L.Absolute(), L.Quantile(0.9)])
+@pytest.mark.parametrize("domain", [D.Ball(1.0), D.Box(-1.0, 0.5), KITE])
+def test_losses_that_are_not_smooth_are_drawn_by_cells(domain, loss):
+    problem = problem_on(domain, loss)
+    answer = dps.release(problem, PURE)
+    certificate = answer.certificate
+    assert certificate.sampler.type == "TangentCells"
+    assert certificate.releasable
+    assert certificate.gamma == certificate.delta_exact == 0.0
+    assert "1-differentially private (pure)" in certificate.statement
+    assert "ARITHMETIC" not in certificate.assumptions
+    dps.verify(certificate)
+    if domain is not KITE:  # the other checker has no table of polytopes
+        dps.verify(certificate, checker="ball")
+    assert domain.contains(answer.theta)
+    grid = PublicGrid.from_facts(problem.facts, k=certificate.k, mu=certificate.mu)
+    assert grid.holds(answer.theta)
+    again = [dps.release(problem, PURE, seed=3).theta for _ in range(2)]
+    assert (again[0] == again[1]).all()
+
+
+def test_cells_of_four_dimensions_are_rejected_by_both_checkers():
+    facts = PublicFacts(
+        num_records=200,
+        dim=4,
+        row_bound=1.0,
+        row_norm=2.0,
+        loss=L.Hinge(),
+        domain=D.Ball(1.0),
+    )
+    certificate = dps.calibrate(facts, PURE).certificate
+    forged = certificate.with_sampler(sampler="TangentCells()")
+    with pytest.raises(ValueError, match="draws this target"):
+        dps.verify(forged)
+    with pytest.raises(NotProved, match="more than 3 dimensions"):
+        dps.verify(forged, checker="ball")
+
+
+def forge(loss=None, sampler="Global()", **changes):
+    mechanism = dps.calibrate(problem_on(D.Ball(1.0), loss), PURE)
+    certificate = mechanism.certificate.with_sampler(sampler=sampler)
     return replace(certificate, **changes, digest="")
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0 - 1e-9])
-def test_a_smaller_range_of_a_loss_is_rejected(share):
+@pytest.mark.parametrize("kind", [{}, {"loss": L.Hinge(), "sampler": "TangentCells()"}])
+def test_a_smaller_range_of_a_loss_is_rejected(share, kind):
     """With half of the sensitivity k is too large, and mu keeps the other numbers."""
-    true = forge()
-    bad = forge(k=true.k / share, mu=true.mu / share)
+    true = forge(**kind)
+    bad = forge(**kind, k=true.k / share, mu=true.mu / share)
     for checker, error in (("standard", ValueError), ("ball", NotProved)):
         with pytest.raises(error):
             dps.verify(bad, checker=checker)
@@ -73,7 +114,7 @@ def test_a_smaller_range_of_a_loss_is_rejected(share):
 def test_no_other_sampler_may_be_stated():
     mechanism = dps.calibrate(problem_on(D.Ball(1.0)), PURE)
     for sampler in ("Exact()", "Localized()", "Proximal()"):
-        with pytest.raises(ValueError, match=r"must be Global\(\) at delta = 0"):
+        with pytest.raises(ValueError, match=r"must be Global\(\) or TangentCells"):
             mechanism.certificate.with_sampler(sampler=sampler)
 
 
@@ -127,7 +168,13 @@ def test_global_draws_pay_no_gamma_at_larger_delta():
 @pytest.mark.parametrize(
     ("domain", "loss", "options", "reason"),
     [
-        (D.Ball(1.0), L.Hinge(), {}, "no bounded curvature"),
+        (
+            D.Ball(1.0),
+            L.Hinge(),
+            {"sampler": dps.samplers.Global()},
+            "no bounded curvature",
+        ),
+        (D.Ball(1.0, p=1.0), L.Hinge(), {}, "neither an l2 ball"),
         (D.Ball(1.0, p=1.0), None, {}, "neither an l2 ball"),
         (D.Simplex(), None, {}, "neither an l2 ball"),
         (D.Ball(1.0), None, {"p": 1.5}, "use p = 2"),

@@ -8,6 +8,7 @@ from dpsample.api import release_plan
 from dpsample.samplers.localized import exact_rejection
 from dpsample.samplers.localized.exact_rejection import FLOAT_SHARE
 from dpsample.targets.grid import PublicGrid
+from tests.support.tiers import one_in
 
 L, D = dps.losses, dps.domains
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -40,6 +41,7 @@ CASES = {
 }
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", CASES)
 def test_releases_lie_on_their_grid(name):
     domain, loss, options, numerics = CASES[name]
@@ -63,14 +65,15 @@ def test_the_certificate_does_not_tell_which_way_was_taken():
     first, second = (a.certificate for a in answers)
     assert first.to_json() == second.to_json()
     assert "LOCAL.FLOATS" in first.theorems and "ARITHMETIC" not in first.assumptions
-    assert "DRAW.OTHERWISE" in first.assumptions and "idealized" in str(first)
+    assert "DRAW.OTHERWISE" in first.assumptions
+    assert "is not disclosed" in str(first)
 
 
 def test_where_nothing_is_counted_the_certificate_says_so():
     given = problem(D.Ball(2.0))
     answer = dps.release(given, BUDGET, sampler=dps.Proximal())
     assert {"ARITHMETIC", "DRAW.IDEALIZED"} <= set(answer.certificate.assumptions)
-    assert "idealized numerics" in str(answer.certificate)
+    assert "Idealized numerics" in answer.certificate.details()
     assert answer.nonprivate_diagnostics["decisions"] == "doubles"
 
 

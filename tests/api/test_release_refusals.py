@@ -16,7 +16,7 @@ from dpsample.samplers.proximal.proximal import Pilot, ProximalSetting, Trial
 from dpsample.samplers.proximal.requirements import no_proximal_proof
 from tests.support.localized_laws import LocalCase, accepted, line_levels
 from tests.support.statistics import assert_law
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 
 L, D = dps.losses, dps.domains
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -46,6 +46,7 @@ def certified(given, **options):
     return answer
 
 
+@one_in(4)
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0])
 @pytest.mark.parametrize("kind", ["spread", "one column", "zeros", "one side"])
 def test_all_records_on_a_simplex_are_released(p, kind):
@@ -83,6 +84,7 @@ def test_a_domain_without_room_is_drawn_from_by_rejection(monkeypatch):
     assert answer.nonprivate_diagnostics["method"] == "rejection"
 
 
+@one_in(2)
 @pytest.mark.parametrize("domain", [D.Simplex(), D.Ball(2.0)])
 def test_a_mode_that_is_not_found_is_no_refusal(monkeypatch, domain):
     monkeypatch.setattr(modes, "find", lambda *a, **k: None)
@@ -227,6 +229,7 @@ def test_no_step_at_all_is_announced(monkeypatch):
 PLANE = D.Polytope(-np.eye(3), np.zeros(3), [[1.0, 1.0, 1.0]], [1.0])
 
 
+@one_in(4)
 @pytest.mark.parametrize("size", [0.0, 1e-80, 1e-70, 1e-30])
 def test_tiny_records_on_a_plane_are_released(size):
     """Bounds of the reduced problem are public: no record is too small for them."""

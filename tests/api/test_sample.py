@@ -15,7 +15,7 @@ from dpsample.running import chains, convergence
 from dpsample.running import draws as packing
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.proximal.proximal import PreparedProximal
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, usual
 
 CENTER = [0.2, -0.1, 0.3]
 
@@ -46,6 +46,7 @@ def theta(tree):
     return tree.posterior["theta"].values
 
 
+@one_in(2)
 @pytest.mark.parametrize("layout", [np.array, sparse.csr_matrix])
 def test_threads_change_no_draw(layout):
     target = make(layout=layout, num_records=1500)
@@ -115,7 +116,7 @@ OTHERS = {
 FIXED = {"sampler": dps.Proximal(oracle="tangent", step_size=0.01), "num_warmup": 0}
 
 
-@one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("change", OTHERS)
 def test_a_checkpoint_of_another_target_is_refused(tmp_path, change):
     path = tmp_path / "run.npz"
@@ -126,6 +127,7 @@ def test_a_checkpoint_of_another_target_is_refused(tmp_path, change):
         sample(make(**BASE | OTHERS[change]), **options)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_seed_step_or_function_is_refused(tmp_path):
     path = tmp_path / "run.npz"
     options = FIXED | {"checkpoint": path, "num_draws": 3}
@@ -367,7 +369,7 @@ REGULARIZED = {
 }
 
 
-@one_in(2)
+@usual("l2 on a box")
 @pytest.mark.parametrize("case", REGULARIZED)
 def test_stored_energies_are_the_targets_and_draws_are_inside(case):
     domain, p = REGULARIZED[case]
@@ -380,6 +382,7 @@ def test_stored_energies_are_the_targets_and_draws_are_inside(case):
     assert all(domain.contains(point) for point in points)
 
 
+@usual("2.0")
 @pytest.mark.parametrize("p", [1.5, 2.0])
 def test_ctrl_c_in_the_warmup_gives_an_empty_tree(monkeypatch, p):
     interrupt_soon(monkeypatch, num_draws=-2_000_000)
@@ -427,6 +430,7 @@ def test_the_proof_of_the_warm_up_is_of_the_start_in_use():
     assert np.abs(theta(tree)).max() < 100.0  # planted: it was 1e4
 
 
+@pytest.mark.slow
 def test_the_bias_is_that_of_the_last_draw():
     target = make(domain=dps.domains.WholeSpace(), k=10.0)
     series = dps.samplers.RandomizedSeries(error=0.5)

@@ -192,6 +192,7 @@ def audited_objective(relation, share, num_draws=100_000):
     )
 
 
+@pytest.mark.slow
 def test_objective_perturbation_in_one_dimension():
     assert not audited_objective("replace_one", 1.0).is_refuted
     # A flipped label moves the gradient by L, half of what a replacement may.

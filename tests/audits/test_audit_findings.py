@@ -9,7 +9,6 @@ from dpsample.audits.findings import Counts, loss, lower_bounds
 from dpsample.audits.scores import Scores
 from dpsample.privacy import Budget, gaussian_delta, gaussian_epsilon
 from tests.support.statistics import spend
-from tests.support.tiers import usual
 
 EPSILONS = np.array([0.0, 0.5, 1.0, 2.0])
 DELTA = 1e-3
@@ -31,7 +30,7 @@ def truth(gdp=1.0):
 KINDS = [("log ratio", 0.0), ("ratio up to a constant", 5.0), ("score", -3.0)]
 
 
-@usual("log ratio", "score")
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "constant"), KINDS)
 def test_bounds_are_below_the_truth_and_near_it(kind, constant):
     scores = gaussian_scores(1, size=800_000, kind=kind, constant=constant)
@@ -43,7 +42,7 @@ def test_bounds_are_below_the_truth_and_near_it(kind, constant):
     assert np.all(found.delta_lower > 0.6 * truth())
 
 
-@usual("constant-5.0")
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "constant"), KINDS[:2])
 def test_the_curve_of_the_attack_is_estimated(kind, constant):
     scores = gaussian_scores(2, size=500_000, kind=kind, constant=constant)

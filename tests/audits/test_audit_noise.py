@@ -17,7 +17,7 @@ from dpsample.noise import (
 )
 from dpsample.numerics.norms import dual
 from tests.support.statistics import IS_FRESH, spend
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import usual
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-3)
 
@@ -90,6 +90,7 @@ def test_schatten_noise_is_not_refuted_and_half_of_it_is():
     assert half.is_refuted, half
 
 
+@pytest.mark.slow
 def test_gaussian_noise_attains_its_curve():
     mechanism = gaussian_mechanism(BUDGET, sensitivity=1.0)
     report = dps.audit(mechanism, 0.0, 1.0, BUDGET, num_draws=1_000_000, **quiet())
@@ -185,7 +186,7 @@ def test_the_relation_says_how_far_neighbors_are():  # P8
         dps.audit(other, 0.0, 1.0, zeroed, **options)
 
 
-@one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_values_at_the_very_sensitivity_are_neighbors(scale):  # P8
     options = {**quiet(), "num_draws": 100}

@@ -51,6 +51,7 @@ def test_gaussian_pairs_have_the_gaussian_curve(dim, accuracy):
     assert np.all(np.abs(curve.delta - bound_of(mech)) <= 2 * curve.error + 1e-12)
 
 
+@pytest.mark.slow
 def test_both_directions_agree_with_a_plain_grid():
     facts = facts_of(losses.Hinge(), domains.Ball(1.0), 1)
     pair = neighbors.copies(facts)

@@ -45,6 +45,7 @@ def printed_audit(**options):
     return dps.audit(mech, *pair, BUDGET, **{**quiet(), **options})
 
 
+@pytest.mark.slow
 def test_printed_constants_of_the_exponential_mechanism_are_refuted():
     report = printed_audit(num_draws=400_000)
     assert report.is_refuted and report.epsilon_lower > 1.05

@@ -67,6 +67,7 @@ def test_reports_travel_as_json():
     assert 1.0 in curve["epsilons"] and len(set(map(len, curve.values()))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbor", [0.0, 3.0])
 def test_the_plot_shows_the_claim_and_the_bound(neighbor):
     import matplotlib.pyplot as plt

@@ -46,6 +46,7 @@ def test_half_of_the_noise_is_refuted_as_soon_as_betting_can(epsilons, median):
     assert np.median(stops) < 1.2 * median
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilons", [(0.0,), slow((0.0, 0.25, 0.5, 1.0))])
 def test_tight_claims_are_refuted_as_rarely_as_alpha_says(epsilons):
     tests = [played(epsilons, GDP, 1024, (7, i)) for i in range(150)]
@@ -77,6 +78,7 @@ def test_a_delta_that_is_left_out_is_caught():
         assert_few_alarms(len(tests), sum(t.stopped_at is not None for t in tests))
 
 
+@pytest.mark.slow
 def test_wealth_stays_positive_and_its_bound_of_gdp_rises_to_the_truth():
     test = new_test((0.0, 0.5, 1.0, 2.0))
     rng = np.random.default_rng(3)

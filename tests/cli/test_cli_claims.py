@@ -2,10 +2,13 @@
 
 import json
 
+import pytest
+
 from dpsample import cli
 from dpsample import papers as printed
 
 
+@pytest.mark.slow
 def test_the_command_prints_tables_markdown_and_json(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert cli.main(["claims", "--paper", "gopi"]) == 0

@@ -46,7 +46,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@one_in(4)
+@one_in(10)
 @pytest.mark.parametrize("place", PLACES)
 def test_any_content_where_a_file_is_meant_is_one_line(folder, capsys, place):
     suffix, command = PLACES[place]

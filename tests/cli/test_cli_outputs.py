@@ -10,6 +10,7 @@ import dpsample as dps
 from dpsample import cli
 from dpsample.cli import commands, demo, screen
 from tests.support.terminal_commands import CASES
+from tests.support.tiers import one_in
 
 # Option that names the file, and whether it is for its owner alone.
 OUTPUTS = {
@@ -34,6 +35,7 @@ def test_every_command_that_writes_a_file_has_a_case():
     assert writing == set(OUTPUTS)
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_what_exists_is_replaced_on_request_alone(
     folder, tmp_path, monkeypatch, capsys, name

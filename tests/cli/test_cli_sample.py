@@ -84,6 +84,7 @@ def test_after_an_interrupt_the_draws_so_far_are_saved_with_exit_code_130(
     assert path.exists() and "Interrupted" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_time_limit_says_so_and_keeps_the_draws(
     records, monkeypatch, tmp_path, capsys
 ):

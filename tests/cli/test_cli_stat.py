@@ -7,6 +7,7 @@ import pytest
 import dpsample as dps
 from dpsample import cli
 from dpsample.privacy import Ledger
+from tests.support.tiers import one_in
 
 KINDS = {
     "count": ("--column", "returned", "--value", "yes"),
@@ -50,6 +51,7 @@ def run(folder, kind, *more, epsilon="50"):
     return cli.main(["stat", str(folder / "p.csv"), name, *bounds, *more])
 
 
+@one_in(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_statistics_are_saved_and_verified_by_both_checkers(kind, folder, capsys):
     file = folder / "s.json"

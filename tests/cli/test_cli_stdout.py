@@ -14,7 +14,7 @@ from dpsample import cli
 from tests.support.output_cases import NAMES, arguments, kept_in
 from tests.support.output_cases import records as records
 from tests.support.output_cases import spare as spare
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import one_in
 
 
 class Stream(io.TextIOWrapper):
@@ -38,7 +38,7 @@ ERRORS = {
 }
 
 
-@one_in(2)
+@one_in(4)
 @pytest.mark.parametrize("has_output", [False, True])
 @pytest.mark.parametrize("case", ERRORS)
 def test_an_answer_that_cannot_be_printed_is_kept(
@@ -139,7 +139,7 @@ def test_a_reader_that_goes_away_loses_nothing(records, spare):  # S7
     kept_in(spare, err)
 
 
-@usual("False")
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")
 @pytest.mark.parametrize("has_output", [False, True])
 def test_a_closed_stdout_is_found_before_the_draw(records, spare, has_output):  # S7

@@ -121,6 +121,7 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
     assert len(gone) >= 2 and not alive
 
 
+@pytest.mark.slow
 def test_the_study_of_the_manual_runs(tmp_path, capsys):
     text = (STUDIES.parent / "docs" / "studies.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL)[1]

@@ -13,6 +13,7 @@ import dpsample as dps
 from dpsample import cli
 from dpsample.verification import ball_checker
 from dpsample.verification import recomputation as verification
+from tests.support.tiers import one_in
 
 RELEASABLE = "Releasable, if what is not checked here was as stated."
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -44,8 +45,9 @@ def file(answer, tmp_path):
 def test_a_release_is_verified(answer, file, capsys):  # U8
     assert cli.main(["verify", str(file)]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("Consistent: 15 numbers recomputed.\nStated: (1, 1e-06)-DP")
+    assert out.startswith("Consistent: 16 numbers recomputed.\nStated: (1, 1e-06)-DP")
     assert answer.certificate.digest in out and "Verified" not in out
+    assert answer.digest in out and answer.digest in answer.to_html()
     assert "\nNot checked: that the program was run as stated" in out
     assert "(1+e^epsilon)*gamma<=delta-delta_0" in out and "digest" in out
     assert "theta" in out and out.splitlines()[-1] == RELEASABLE
@@ -131,6 +133,7 @@ def test_certificates_of_every_kind_are_verified(problem, answer, tmp_path, caps
         assert out.splitlines()[-1].startswith(last)
 
 
+@pytest.mark.slow
 def test_a_certificate_is_printed_or_becomes_a_page(answer, file, tmp_path, capsys):
     assert cli.main(["certificate", str(file)]) == 0
     assert capsys.readouterr().out == f"{answer.certificate}\n"
@@ -146,6 +149,7 @@ def test_a_certificate_is_printed_or_becomes_a_page(answer, file, tmp_path, caps
     assert "NOT verified" in capsys.readouterr().out and not page.exists()
 
 
+@one_in(2)
 @pytest.mark.parametrize("options", [[], ["--html", "page.html", "--overwrite"]])
 def test_a_certificate_is_recomputed_once(answer, file, tmp_path, monkeypatch, options):
     # Some take long: a plan of constant time, a chosen optimizer.
@@ -289,3 +293,37 @@ def test_a_page_does_not_replace_its_answer(file, tmp_path, capsys):
         assert cli.main(["certificate", str(file), "--html", str(page)]) == 2
         assert "html must be another file than the others" in capsys.readouterr().err
     assert file.read_bytes() == before
+
+
+def test_a_certificate_has_three_levels(answer, file, capsys):
+    """The first screen, the details and the JSON, of which one is chosen."""
+    certificate = answer.certificate
+    for options, text in (
+        (["--details"], certificate.details()),
+        (["--json"], certificate.to_json()),
+    ):
+        assert cli.main(["certificate", str(file), *options]) == 0
+        assert capsys.readouterr().out == f"{text}\n"
+    assert dps.Certificate.from_json(certificate.to_json()) == certificate
+    assert cli.main(["certificate", str(file), "--details", "--json"]) == 2
+    assert "shown in one form, got --details --json" in capsys.readouterr().err
+
+
+def test_the_publisher_states_purpose_and_record(answer, file, tmp_path, capsys):
+    page, stated = tmp_path / "page.html", tmp_path / "publisher.toml"
+    command = ["certificate", str(file), "--html", str(page), "--publisher"]
+    stated.write_text('purpose = "<b>Returns</b>"\nrecord = "one patient"\n')
+    assert cli.main([*command, str(stated)]) == 0
+    shown = page.read_text(encoding="utf-8")
+    assert "&lt;b&gt;Returns&lt;/b&gt;" in shown and "one patient" in shown
+    page.unlink()
+    for text, words in (
+        ('aim = "x"', "publisher must be with names among data_set"),
+        (f'purpose = "{"x" * 201}"', "publisher.purpose must be a text of at most"),
+        ("purpose = 3", "publisher.purpose must be a text of at most"),
+        ("purpose", "--publisher must be a TOML file"),
+    ):
+        stated.write_text(text)
+        assert cli.main([*command, str(stated)]) == 2
+        assert words in capsys.readouterr().err and not page.exists()
+    assert cli.main(["certificate", str(file), "--publisher", str(stated)]) == 2

@@ -28,6 +28,7 @@ from dpsample.papers import Claim
 from dpsample.privacy import usefulness
 from tests.support.processes import ROOT
 from tests.support.terminal_commands import CASES, RECORDS
+from tests.support.tiers import one_in
 
 WIDE = "500"
 WIDTHS = [
@@ -162,6 +163,7 @@ def forge(folder):
 PLAIN = {name: case for name, case in (CASES | OTHERS).items() if name not in DEAR}
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", PLAIN)
 def test_no_width_cuts_what_a_command_prints(folder, quick, monkeypatch, name):  # F1
     forge(folder)
@@ -169,6 +171,7 @@ def test_no_width_cuts_what_a_command_prints(folder, quick, monkeypatch, name): 
     assert_full(folder, monkeypatch, name, ["\u00b2"], "ascii")
 
 
+@pytest.mark.slow
 def test_the_parameters_of_a_release_are_printed_without_columns(
     folder, quick, monkeypatch
 ):  # F1
@@ -218,6 +221,7 @@ class Reader(io.TextIOWrapper):
         return super().write(text)
 
 
+@one_in(4, 1)
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_reader_that_goes_away_is_one_line_and_no_traceback(
     folder, quick, monkeypatch, name, tmp_path

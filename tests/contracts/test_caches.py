@@ -34,6 +34,7 @@ def caches():
     return [each for each in found if each.__module__.startswith("dpsample.")]
 
 
+@pytest.mark.slow
 def test_no_cache_grows_without_end():
     """A study makes problems by the million, each with numbers of its own."""
     assert len(caches()) >= 15
@@ -148,7 +149,7 @@ def calls_of(names):
 FEW_NAMES = st.lists(st.sampled_from(list(CALLS)), min_size=1, max_size=2)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(FEW_NAMES.flatmap(calls_of))
 def test_no_answer_depends_on_what_was_asked_before(calls):
     """One number has many types; arithmetic rounds in some, and 1 equals True."""

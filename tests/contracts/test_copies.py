@@ -57,7 +57,7 @@ def contents(value):
     return type(value).__name__, contents(state) if state else str(value)
 
 
-@one_in(4)
+@one_in(9)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_copy_has_the_type_and_content_of_the_original(kind, way):  # S4

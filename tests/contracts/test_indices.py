@@ -27,6 +27,7 @@ except IndexError:
 """
 
 
+@pytest.mark.slow
 def test_a_variable_of_numba_switches_the_checks_on(tmp_path):
     variables = {"NUMBA_CACHE_DIR": tmp_path, "NUMBA_BOUNDSCHECK": "1"}
     assert "refused" in run_python(OUTSIDE, **variables)[0]

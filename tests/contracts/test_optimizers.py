@@ -49,6 +49,7 @@ from tests.support.plain_descent import (
     without_balls,
     without_noise,
 )
+from tests.support.tiers import one_in
 
 LOSSES = {"linear": LINEAR, "squared": dps.losses.Squared()}
 AFFINE_RUNS = [(case, word) for case in AFFINE for word in case.losses]
@@ -65,6 +66,7 @@ def affine(case, word):
     return free, recipe, Affine(free, recipe, np.random.default_rng(5))
 
 
+@one_in(2)
 @pytest.mark.parametrize(("case", "word"), AFFINE_RUNS, ids=str)
 def test_without_noise_it_is_the_textbook_algorithm(case: Case, word: str) -> None:
     free, recipe, _ = affine(case, word)
@@ -75,6 +77,7 @@ def test_without_noise_it_is_the_textbook_algorithm(case: Case, word: str) -> No
     assert np.abs(expected).max() > 1e-3
 
 
+@one_in(2)
 @pytest.mark.parametrize(("case", "word"), AFFINE_RUNS, ids=str)
 def test_the_output_is_gaussian_with_the_mean_and_covariance_of_its_recursion(
     case: Case, word: str

@@ -10,6 +10,7 @@ from tests.contracts import door_objects as O
 from tests.contracts.door_calls import call
 from tests.contracts.doors import doors
 from tests.support.notebooks import Notebook
+from tests.support.tiers import one_in
 
 ROOMS = ("audits.", "diagnostics.")
 # Functions of the package itself and of these rooms that show nothing, and why.
@@ -61,6 +62,7 @@ def test_progress_is_on_by_default(name):
 
 
 # Their calls take tenths of a second, and end between two pauses.
+@one_in(8)
 @pytest.mark.parametrize("name", SHOWING)
 def test_nothing_stays_of_a_call_and_false_silences_it(name, monkeypatch):  # L1
     notebook, opened = Notebook(monkeypatch), []

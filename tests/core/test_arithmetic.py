@@ -33,6 +33,7 @@ def under(kernel):
     return json.loads(run_python(code, OPENBLAS_CORETYPE=kernel)[0])
 
 
+@pytest.mark.slow
 def test_a_worker_with_another_blas_kernel_is_refused():  # S9
     if platform.machine().lower() not in ("x86_64", "amd64"):
         pytest.skip("no other kernel is known to run here")

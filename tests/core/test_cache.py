@@ -215,6 +215,7 @@ def test_a_kernel_whose_source_is_gone_compiles(tmp_path):
     assert tripled(2.0) == 6.0
 
 
+@pytest.mark.slow
 def test_the_oldest_numba_that_is_allowed_imports():
     """Numba 0.61 has the locator of the user's folder under a private name."""
     run_python(

@@ -158,15 +158,13 @@ def test_code_in_a_planted_cache_never_runs(tmp_path, spoil):  # S2
     assert errors.count("RuntimeWarning: The compilation cache cannot be used") == 1
 
 
+@pytest.mark.slow
 @posix
-def test_any_umask_gives_a_private_directory(tmp_path):  # S2
+@pytest.mark.parametrize("mask", [0o000, 0o077])
+def test_any_umask_gives_a_private_directory(tmp_path, mask):  # S2
     toy = make_toy(tmp_path)
-    found = {
-        mask: show(toy, tmp_path / str(mask), WHERE, options={"umask": mask})[0].strip()
-        for mask in (0o000, 0o077)
-    }
-    for folder in found.values():
-        assert mode(folder) == 0o700 and mode(Path(folder).parent) == 0o700
+    folder = show(toy, tmp_path / "cache", WHERE, options={"umask": mask})[0].strip()
+    assert mode(folder) == 0o700 and mode(Path(folder).parent) == 0o700
 
 
 @posix
@@ -203,6 +201,7 @@ print(os.path.isdir(folder) and oct(os.stat(folder).st_mode & 0o777))
 """
 
 
+@pytest.mark.slow
 @compiled
 @posix
 @pytest.mark.parametrize(

@@ -248,10 +248,15 @@ def test_importing_costs_no_more_than_numba():
 def test_importing_loads_no_heavy_library():
     code = f"import sys, dpsample; print([m for m in {HEAVY} if m in sys.modules])"
     assert run_python(code)[0] == "[]\n"
+
+
+@pytest.mark.slow
+def test_a_heavy_library_would_be_seen():
     control = f"import sys, pandas; print([m for m in {HEAVY} if m in sys.modules])"
     assert run_python(control)[0] == "['pandas']\n"
 
 
+@pytest.mark.slow
 def test_using_the_core_loads_neither_the_command_line_nor_the_tables():
     code = f"""
 import sys, dpsample

@@ -161,6 +161,7 @@ def quadratic_form(matrix, vector):
     return np.dot(np.linalg.cholesky(matrix).T, vector)
 
 
+@pytest.mark.slow
 def test_numbas_functions_in_kernels_serve_functions_of_the_user_too():
     matrix, vector = np.array([[4.0, 2.0], [2.0, 5.0]]), np.array([1.0, 3.0])
     expected = np.linalg.cholesky(matrix).T @ vector

@@ -29,6 +29,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.frames import ADDRESS, MEMORY, NUMBER_KINDS, by_address, frame_type
 from dpsample.core.jit import PieceType, entry, f8, i8, kernel, pointer, vector
 from tests.support.processes import run_python
+from tests.support.tiers import one_in
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 
@@ -240,6 +241,7 @@ def test_entries_and_c_functions_take_the_address():
     assert call(piece, outer) == 2.0
 
 
+@one_in(5)
 @compiled
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4), (1, 2, 3, 4)])
 def test_arrays_arrive_whole(shape):
@@ -639,6 +641,7 @@ def test_types_are_named_by_a_digest_of_their_fields():
     assert max(map(len, names)) < 40
 
 
+@pytest.mark.slow
 @compiled
 def test_types_are_the_same_in_every_process():
     """The disk cache finds code by them, but a hash is of one process."""
@@ -702,6 +705,7 @@ def test_calls_count_no_reference():
     assert sys.getallocatedblocks() - blocks < 1000  # a block for each call is a leak
 
 
+@pytest.mark.slow
 def test_the_tuple_frees_its_memory_and_its_arrays():
     class Row(np.ndarray):
         """Array to which there are weak references."""

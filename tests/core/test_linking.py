@@ -70,6 +70,7 @@ def test_a_callee_is_lowered_and_its_caller_compiled_once():
     assert sorted(listener.names) == ["checked", "outermost", "scaled", "total"]
 
 
+@pytest.mark.slow
 def test_other_types_are_lowered_anew():
     ones = np.ones(3, dtype=np.float32)
     assert outermost(ones) == 16.0

@@ -49,6 +49,7 @@ def test_completion_offers_the_public_names(name):  # U8
     assert offered == [f"dps.{name}{each}" for each in sorted(module.__all__)]
 
 
+@pytest.mark.slow
 def test_dir_imports_nothing():
     code = (
         "import sys, dpsample; before = set(sys.modules); names = dir(dpsample);"
@@ -60,6 +61,7 @@ def test_dir_imports_nothing():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("former", "present"),
     [

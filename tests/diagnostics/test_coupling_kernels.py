@@ -56,7 +56,7 @@ def one_step(pair, x, y, rng):
     return draws[0], others[0], has_met
 
 
-@usual("crank nicolson")
+@pytest.mark.slow
 @pytest.mark.parametrize("case_name", TARGETS)
 @pytest.mark.parametrize("name", [n for n in STEPS if n != "independence"])
 def test_the_first_chain_is_the_sampler_bit_for_bit(name, case_name):
@@ -114,7 +114,7 @@ def name_and_target():
             yield pytest.param(name, case_name, marks=marks)
 
 
-@usual("crank nicolson")
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "case_name"), list(name_and_target()))
 def test_both_chains_keep_the_target(name, case_name, exact):
     case = CASES[case_name]
@@ -177,7 +177,7 @@ def steps_together(couple, target, plan, state, other, count):
     return count
 
 
-@usual("crank nicolson")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_coupled_steps_are_faithful_before_anything_is_copied(name):
     case = CASES["hinge on the plane"]

@@ -11,7 +11,6 @@ from dpsample.diagnostics.couplings.meeting import Coupled, build
 from dpsample.samplers import PreconditionedCrankNicolson
 from dpsample.samplers.chain import NUM_STATS
 from tests.support.statistics import rejected, spend
-from tests.support.tiers import usual
 
 DIM, MEAN = 3, np.array([0.5, 0.0, -0.25])
 # Proposals that the Gaussian fit leaves invariant are always accepted: an exact AR(1).
@@ -58,7 +57,7 @@ def check(found):
         assert_unbiased(found.replicates[1][:, j], 1.0 + MEAN[j] ** 2)
 
 
-@usual("options1")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

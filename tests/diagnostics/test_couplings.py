@@ -47,6 +47,7 @@ def check_curve(found, steps=STEPS):
     assert seen.sum() >= 3 and (curve.estimate[seen] < 4.0 * exact[seen]).all()
 
 
+@pytest.mark.slow
 def test_curve_of_an_autoregressive_chain(gaussian):
     # Always accepted: x' = 0.8 x + 0.6 z.
     found = couplings.meeting_times(

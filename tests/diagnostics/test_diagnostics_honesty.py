@@ -84,6 +84,7 @@ def reports():
     yield diagnostics.simulation_based_calibration(posterior, exact, num_replicates=20)
 
 
+@pytest.mark.slow
 def test_every_printed_report_ends_with_what_it_cannot_show():
     kinds = set()
     for report in reports():

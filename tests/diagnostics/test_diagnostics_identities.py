@@ -142,6 +142,7 @@ def autoregression(rng, ratio=0.8, shape=(4, 400)):
     return values
 
 
+@pytest.mark.slow
 def test_alarms_of_chains_are_about_as_rare_as_the_level_says():
     rng, runs, level = np.random.default_rng(109), 200, 0.05
     failed = dict.fromkeys((False, True), 0)

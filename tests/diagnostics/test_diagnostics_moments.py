@@ -68,6 +68,7 @@ def test_a_coupling_that_changes_the_law_of_one_chain_is_seen(monkeypatch):
     assert not unbiased_moments(target, sampler, **options).ok
 
 
+@pytest.mark.slow
 def test_functions_of_the_user_are_integrated_by_quadrature():
     target = CASES["logistic on a ball"].target
 

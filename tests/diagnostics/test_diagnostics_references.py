@@ -162,6 +162,7 @@ def test_what_could_have_been_seen_is_seen():
     assert tiny < binom.ppf(spend(is_exact=False), runs, POWER)
 
 
+@pytest.mark.slow
 def test_chains_are_thinned_and_that_is_said():
     target = CASES["logistic on a ball"].target
     options = {"progress": False, "num_draws": 500, "seed": 88, "check": False}

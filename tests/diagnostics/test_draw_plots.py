@@ -46,7 +46,7 @@ def inside(domain, dim, *, num_chains=2, num_draws=40):
     return planted.tree(np.reshape(flat, points.shape))
 
 
-@usual("box", "interval", "diamond")
+@usual("box")
 @pytest.mark.parametrize("name", DOMAINS)
 def test_draws_are_drawn_in_every_domain(name):
     domain, dim = DOMAINS[name]
@@ -58,7 +58,7 @@ def test_draws_are_drawn_in_every_domain(name):
     assert dim == 3 or ax.name == "rectilinear"
 
 
-@one_in(2)
+@one_in(3)
 @pytest.mark.parametrize("name", ["disk", "diamond", "box", "triangle", "simplex"])
 def test_outlines_are_on_the_boundary(name):
     domain, dim = DOMAINS[name]
@@ -68,7 +68,7 @@ def test_outlines_are_on_the_boundary(name):
         assert not domain.contains(center + 1.001 * (point - center))
 
 
-@one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ball", "cube", "column"])
 def test_nets_are_on_the_boundary(name):
     domain, _ = DOMAINS[name]
@@ -102,7 +102,7 @@ def test_selected_coefficients_are_drawn_without_a_boundary():
     assert dps.diagnostics.plot_draws(draws, coefficients=["x0"], ax=given) is given
 
 
-@usual("plot_trace")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLOTS)
 def test_plots_of_chains_have_one_panel_per_coefficient(name, tmp_path):
     draws = inside(D.WholeSpace(), 3, num_draws=200)
@@ -115,6 +115,7 @@ def test_plots_of_chains_have_one_panel_per_coefficient(name, tmp_path):
     assert [ax.get_title() for ax in panels] == ["theta[x2]"]
 
 
+@pytest.mark.slow
 def test_many_coefficients_are_cut_to_those_that_mix_worst():
     draws = inside(D.WholeSpace(), 20, num_draws=200)
     draws.posterior["theta"].values[:, :, 17] = np.linspace(0.0, 1.0, 200)

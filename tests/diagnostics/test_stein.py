@@ -11,7 +11,7 @@ from tests.support.stein import bump, gradient, stein_law
 from tests.support.tiers import one_in
 
 
-@one_in(3)
+@one_in(8)
 @pytest.mark.parametrize(("domain", "loss"), TARGETS)
 def test_the_identities_hold_under_quadrature(domain, loss):
     for mean, variance, _ in stein_law(grid_case(domain, loss)):

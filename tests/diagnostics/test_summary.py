@@ -12,6 +12,7 @@ from scipy import stats
 import dpsample as dps
 from tests.support import planted_failures as planted
 from tests.support.autoregressions import autoregression
+from tests.support.tiers import one_in
 
 check, summary = dps.diagnostics.check, dps.diagnostics.summary
 COLUMNS = (
@@ -134,6 +135,7 @@ def many_short(offset, *, length=5):
     return found
 
 
+@one_in(3)
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_many_short_chains_have_a_nested_r_hat(length, tmp_path):
     good, bad = many_short(0.0, length=length), many_short(1.5, length=length)

@@ -61,6 +61,7 @@ def test_support_bounds_every_point_and_is_nearly_attained(pair):
         assert maximizer @ direction <= value + 1e-12 * (1 + abs(value))
 
 
+@one_in(3)
 @every_body
 def test_support_keeps_shapes_and_takes_sparse_rows(pair):
     domain, dim = pair
@@ -109,6 +110,7 @@ def test_polytope_support_takes_directions_whose_squares_are_no_numbers(size):
     assert polytope.support(size * v) == pytest.approx(size * polytope.support(v))
 
 
+@pytest.mark.slow
 def test_bounds_of_thin_polytopes_far_away_are_not_below_their_vertices():
     """Slacks of 1e-8 beside terms of 1 have lost half of their digits."""
     rng, count = np.random.default_rng(0), 0

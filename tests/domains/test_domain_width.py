@@ -79,6 +79,7 @@ def test_the_gauge_about_a_boundary_point_may_be_infinite(pair):
     assert domain.gauge(np.zeros(2)) == 0.0
 
 
+@one_in(3)
 @pytest.mark.parametrize("pair", [*around_zero(), (WholeSpace(), 3)], ids=label)
 def test_gauges_are_homogeneous_and_subadditive(pair):
     domain, dim = pair

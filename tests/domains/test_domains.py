@@ -71,6 +71,7 @@ def test_projection_is_the_nearest_point(pair):
     np.testing.assert_allclose(again, images, rtol=0, atol=1e-15)
 
 
+@one_in(3)
 @every_body
 def test_points_inside_do_not_move(pair):
     domain, dim = pair
@@ -119,6 +120,7 @@ def test_projection_onto_the_simplex_is_exact_far_away():
     np.testing.assert_allclose(image, [1 / 3, 1 / 12, 0.0, 7 / 12], atol=1e-15)
 
 
+@one_in(3, 1)
 @every_body
 def test_center_is_strictly_inside(pair):
     domain, dim = pair
@@ -129,6 +131,7 @@ def test_center_is_strictly_inside(pair):
         assert domain.contains(middle + 1e-4 * step / np.linalg.norm(step))
 
 
+@one_in(3, 2)
 @pytest.mark.parametrize("pair", [*bounded(), (WholeSpace(), 3)], ids=label)
 def test_parameters_have_one_type_and_specs_round_trip(pair):
     domain, dim = pair
@@ -151,7 +154,7 @@ def pieces(domain):
     )
 
 
-@one_in(3)
+@one_in(27)
 @every_body
 def test_pieces_compiled_equal_interpreted(pair):
     domain, dim = pair
@@ -197,6 +200,7 @@ def call_pieces(contains, project, chord, body, theta, out):
     chord(body, out[:-3], theta, out[-2:])
 
 
+@one_in(2)
 @pytest.mark.parametrize("domain", [Ball(1.0), SchattenBall(1.0, p=1.0, shape=(2, 2))])
 def test_pieces_work_through_pointers(domain):
     theta = np.array([1.0, -2.0, 0.5, 0.0])

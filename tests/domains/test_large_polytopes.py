@@ -13,6 +13,7 @@ from scipy import sparse
 import dpsample as dps
 from dpsample.core.spec import from_dict
 from dpsample.domains import KINDS, Polytope, polytope_reduction
+from tests.support.tiers import one_in
 
 DIM = 60
 
@@ -62,6 +63,7 @@ def misses_equalities(body, equal, level):
     return bool(np.abs(points @ equal.T - level).max() > 1e-9)
 
 
+@one_in(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_planted_equalities_are_found(seed):
     rank = 2 + 3 * seed
@@ -93,6 +95,7 @@ def test_an_equality_that_is_removed_with_a_wrong_offset_is_caught(monkeypatch):
     assert not body.contains(body.default_center(DIM))
 
 
+@one_in(4)
 @pytest.mark.parametrize("kind", ["csr_array", "csc_matrix", "coo_array", "lil_array"])
 def test_sparse_and_dense_rows_give_the_same(kind):
     rows, limits, equal, level = planted(5, 1)
@@ -257,6 +260,7 @@ def uniform(body, dim):
     return dps.Gibbs(problem, k=1.0, mu=0.0)
 
 
+@pytest.mark.slow
 def test_ordered_shares_have_the_means_of_sorted_dirichlet_variables():
     body = ordered(DIM)
     tree = dps.sample(

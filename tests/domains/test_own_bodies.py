@@ -14,6 +14,7 @@ import dpsample as dps
 from dpsample.domains import Ball, Box, Ellipsoid, Intersection, Polytope, custom
 from dpsample.domains.exits import FACET, HAS_NORMAL, SCRATCH_PER_DIM, TIME
 from tests.support.processes import run_python
+from tests.support.tiers import one_in, usual
 
 MATRIX = np.array([[4.0, 1.0], [1.0, 1.0]])
 
@@ -65,6 +66,7 @@ def exit_of(domain, theta, velocity, pull, horizon):
     return out, normal
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", BODIES)
 class TestGeometry:
     def test_membership(self, name):
@@ -151,6 +153,7 @@ def sectors(inside, center):
     return mean, second - ((mean - center) ** 2)
 
 
+@usual("ChordSlice(num_steps=None)-custom]")
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize(
     "sampler", [dps.samplers.BilliardHMC(), dps.samplers.ChordSlice()], ids=repr
@@ -189,6 +192,7 @@ def raises_outside(theta):
     return True
 
 
+@one_in(3, 1)
 @pytest.mark.parametrize("size", [1.0, 1e200, 1e-200])
 def test_normals_of_any_length(size):
     body = custom(
@@ -203,6 +207,7 @@ def test_normals_of_any_length(size):
     assert normal[1] / normal[0] == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_a_half_plane():
     """Most rays do not end."""
     half = custom(
@@ -217,6 +222,7 @@ def test_a_half_plane():
 
 
 class TestRefusals:
+    @one_in(3)
     @pytest.mark.parametrize(
         ("options", "message"),
         [
@@ -294,6 +300,7 @@ class TestInfiniteSides:
         assert half.contains(half.interior_point(2))
         np.testing.assert_array_equal(half.project([-1.0, 3.0]), [0.0, 2.0])
 
+    @pytest.mark.slow
     def test_exponentials(self):
         target = dps.Density(
             energy=lambda x: x[0] + 2.0 * x[1], dim=2, domain=Box(0.0, np.inf)
@@ -333,6 +340,7 @@ def test_the_nearest_point_of_an_ellipsoid():
         assert distance == pytest.approx(best, rel=1e-7)
 
 
+@pytest.mark.slow
 def test_bodies_in_many_dimensions():
     """The intersection of a cube and a ball in 20 dimensions, by both samplers."""
     domain = Intersection(Box(-1.0, 1.0), Ball(3.0))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpsample.domains import Polytope, polytope_bounds
+from tests.support.tiers import one_in
 
 
 def rotation(dim):
@@ -70,6 +71,7 @@ def test_bodies_with_an_interior_have_a_point_strictly_inside(name):
     assert min(exact_slacks(body, center)) > 0
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", BODIES)
 def test_projections_from_any_distance_are_inside_and_near(name):
     body = Polytope(*BODIES[name])
@@ -181,6 +183,7 @@ def hidden(dim, rank, seed):
     return rows, limits, np.flatnonzero(order >= len(cube)), held
 
 
+@one_in(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_all_implied_equalities_are_found_and_solved(seed):
     rows, limits, forced, held = hidden(6, 3, seed)
@@ -263,6 +266,7 @@ def in_free_coordinates(equal, lower, upper):
     return np.vstack([basis, -basis]), np.append(upper, -lower)
 
 
+@pytest.mark.slow
 def test_networks_in_free_coordinates_have_a_point_inside():
     equal, lower, upper = network(40, dead=0)
     rows, limits = in_free_coordinates(equal, lower, upper)
@@ -311,6 +315,7 @@ def test_equalities_of_zeros_alone_are_left_out_on_request():
     assert Polytope.reduced(rows, limits, [equal[1]], [0.0]).A_eq is None
 
 
+@pytest.mark.slow
 def test_fluxes_into_dead_ends_are_found_and_solved():
     equal, lower, upper = network(30, dead=25)
     rows, limits = in_free_coordinates(equal, lower, upper)

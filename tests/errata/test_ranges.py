@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpsample.papers import bassily, gopi, su, xie
+from dpsample.papers import bassily, curves, gopi, su, xie
 from dpsample.papers import verdicts as papers
 from dpsample.privacy import gaussian_epsilon
 
@@ -75,6 +75,39 @@ def test_the_curvature_of_algorithm_2_of_su_is_in_its_range():
     n, beta, convexity = 1000, 1.0, 0.95 / (case.epsilon * 1000)
     assert beta / (case.epsilon * n) - convexity > 0.0  # lambda
     assert case.epsilon_at(1.0) > case.epsilon
+
+
+def test_algorithm_2_of_su_holds_in_the_unit_ball_but_on_a_line():
+    """Range: 0 < epsilon, delta < 1, C = [-1, 1] or the unit ball, linear models.
+
+    At lambda = 0 the curvature is Delta = r beta/(epsilon n), so the ratio of beta/n
+    and the curvature is epsilon/r, where r = 1 on a line and 2 otherwise.
+    """
+    for epsilon, delta in itertools.product((0.05, 0.25, 0.99), (1e-3, 1e-8, 1e-12)):
+        noise = math.sqrt(128.0 * math.log(2.5 / delta)) / epsilon
+        # sqrt(2 alpha/Delta) in the norm of C, twice, over the noise of the output.
+        gdp = math.sqrt(2.0) * epsilon / math.sqrt(64.0 * math.log(2.5 / delta))
+        proved = math.inf
+        for share in (0.5, 0.9, 0.99):
+            first = curves.objective(
+                ratio=0.5 * epsilon,
+                noise=noise,
+                delta=share * delta,
+                relation="replace_one",
+            )
+            second = gaussian_epsilon((1.0 - share) * delta, gdp)
+            proved = min(proved, first(1.0) + second)
+        assert proved <= 0.9 * epsilon
+    noise = math.sqrt(128.0 * math.log(2.5 / 1e-8)) / 0.05
+    line = curves.huber_attack(
+        ratio=0.05, noise=noise, delta=1e-8, relation="replace_one"
+    )
+    assert line(1.0) == pytest.approx(0.0541, rel=1e-3)
+    # The loss bends on an interval that is L/beta long, at most six deviations of the
+    # minimizer from 0: all of it is in [-1, 1] for a large beta.
+    smoothness, records = 2000.0, 10**9
+    assert 8.0 * noise * 0.05 / smoothness < 1.0
+    assert smoothness / (0.05 * records) < 1e-4  # Delta, small beside L = 1
 
 
 def test_one_mean_of_xie_is_in_the_range_of_its_simulations():

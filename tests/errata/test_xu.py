@@ -99,6 +99,7 @@ def test_e19_the_first_phase_takes_millions_of_passes():
     np.testing.assert_allclose(terms(2.0) / terms(1.0), [0.5, 0.5, 0.25])
 
 
+@pytest.mark.slow
 def test_e20_the_first_weight_is_not_one():
     assert 2.0 / (1 + 2) != 1.0 == 2.0 / (1 + 1)
     # Noise per record of the proof over that of the algorithm, and what it proves.

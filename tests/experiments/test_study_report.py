@@ -12,6 +12,7 @@ from dpsample.experiments.report import draw, format_value, write
 from dpsample.experiments.summaries import comparisons, estimates
 from dpsample.experiments.tasks import Row
 from tests.support.study_rows import rows, study
+from tests.support.tiers import one_in
 from tests.support.toy_study import TOY, run_toy, write_toy
 
 pytestmark = pytest.mark.usefixtures("environment")
@@ -73,6 +74,7 @@ def test_an_answer_has_the_numbers_of_the_run(tmp_path):
             write(wrong, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_report_of_other_cells_replaces_nothing(tmp_path):
     run_toy(tmp_path, tmp_path)
     write(write_toy(tmp_path), tmp_path)
@@ -146,6 +148,7 @@ def test_a_metric_that_some_replicates_left_out_is_said(tmp_path):
     assert sum(line.startswith(words) for line in lines) == 1
 
 
+@one_in(2)
 @pytest.mark.parametrize("text", ["toy = 3", 'toy = "abc"', "[toy", "[toy]\na = 7"])
 def test_a_damaged_file_of_exclusions_is_named(tmp_path, text):
     run_toy(tmp_path, tmp_path)
@@ -154,6 +157,7 @@ def test_a_damaged_file_of_exclusions_is_named(tmp_path, text):
         results(write_toy(tmp_path), tmp_path)
 
 
+@pytest.mark.slow
 def test_files_of_an_earlier_report_are_gone(tmp_path):
     run_toy(tmp_path, tmp_path)
     write(write_toy(tmp_path), tmp_path)
@@ -205,6 +209,7 @@ def test_one_replicate_is_drawn_without_a_band(tmp_path):
     assert len(draw(declared, comparisons(found, {}), tmp_path)) == 2
 
 
+@pytest.mark.slow
 def test_false_and_true_are_names_on_the_axis(tmp_path):
     figure = Figure(x="n", y="x")
     declared = study(Metric("x"), grid={"n": (False, True)}, figures=(figure,))

@@ -29,12 +29,14 @@ def test_a_missing_library_is_named_with_its_extra(name, monkeypatch):
         NEEDS[name](*arguments)
 
 
+@pytest.mark.slow
 def test_no_library_is_loaded_before_it_is_needed():
     code = "import sys, dpsample as dps; dps.interop.from_jax\n"
     code += f"assert not set(sys.modules) & {set(NEEDS)}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_the_tree_must_have_draws_of_the_density():
     density = dps.Density(energy=lambda x: x @ x, dim=2)
     bridge = interop.Bridge(density=density, variables_fn=lambda x: {"x": x})

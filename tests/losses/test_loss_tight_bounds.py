@@ -80,13 +80,14 @@ TRUE = {
 }  # fmt: skip
 
 
-@one_in(3)
+@one_in(6)
 @pytest.mark.parametrize("name", TRUE)
 def test_bounds_that_are_reached_exactly_pass(name):  # P3 P4
     loss, options = TRUE[name]()
     problem(loss, **options)
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("radius", "bound"), [(1.0, 1.0), (1e-3, 1e3), (1e3, 1e-3), (1e8, 1e8), (1e-8, 1.0)]
 )

@@ -80,6 +80,7 @@ def recipe(**fields):
     return Recipe(phases=(Loop(**loop),), event=None, inputs={})
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     "estimator",
     [
@@ -195,7 +196,7 @@ def test_noise_in_every_clipped_step_is_private_for_any_loss(name):
     assert fit.certificate.facts.loss.name == "record_gradient"
 
 
-@one_in(2)
+@one_in(3)
 @pytest.mark.parametrize("name", NOT_PRIVATE)
 def test_what_needs_a_margin_is_refused(name):
     with pytest.raises(ValueError, match="margin"):

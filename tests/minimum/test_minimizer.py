@@ -20,6 +20,7 @@ from dpsample.domains import (
 from dpsample.minimum import gap as gap_module
 from dpsample.minimum.objectives import objective_of, smooth_kink
 from dpsample.minimum.search import Search
+from tests.support.tiers import one_in
 
 CLOSE = 1e-8
 
@@ -125,6 +126,7 @@ DOMAINS = [
 ]
 
 
+@one_in(4)
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda d: f"{d.name}{d.lp_exponent}")
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 def test_no_point_is_below_the_proved_minimum(loss, domain):
@@ -192,6 +194,7 @@ ON_BOUNDARY = [
 ]
 
 
+@one_in(7)
 @pytest.mark.parametrize(("energy", "domain", "minimum"), ON_BOUNDARY)
 def test_minima_of_densities_on_the_boundary(energy, domain, minimum):
     """Differences have no room on one side there."""
@@ -201,6 +204,7 @@ def test_minima_of_densities_on_the_boundary(energy, domain, minimum):
     assert -1e-6 <= best.value - minimum <= best.gap + 1e-6
 
 
+@pytest.mark.slow
 def test_differences_of_a_density_are_bounds_at_any_point():
     """With a planted error in the excess of the base some points are not covered."""
     target = dps.Density(energy=half_squares, dim=3, domain=Ball(1.0))
@@ -220,6 +224,7 @@ def test_differences_of_a_density_are_bounds_at_any_point():
     assert num_uncovered > 0
 
 
+@pytest.mark.slow
 def test_kinks_say_that_a_gradient_proves_more():
     def kinks(theta):
         return np.sum(np.abs(theta - 0.3))
@@ -235,6 +240,7 @@ def test_kinks_say_that_a_gradient_proves_more():
     assert dps.minimizer(exact).gap <= CLOSE
 
 
+@pytest.mark.slow
 def test_a_minimum_whose_value_is_large_has_a_gap():
     """Rounding of 1e6 alone is more than the tolerance."""
     target = dps.Density(
@@ -250,6 +256,7 @@ def half_squares_of(theta):
     return 0.5 * np.sum((theta - 3.0) ** 2)
 
 
+@pytest.mark.slow
 def test_a_regularizer_on_a_flat_direction():
     target = dps.Density(energy=lambda x: x[0], dim=2, mu=1.0)
     best = dps.minimizer(target)
@@ -261,6 +268,7 @@ def double_well(theta):
     return (theta[0] ** 2 - 4.0) ** 2 + 0.5 * theta[0]
 
 
+@pytest.mark.slow
 def test_nothing_is_proved_of_a_density_that_is_not_convex():
     """Minima near -2 and 2. Tangents at one are above the other."""
     box = Box(-3.0, 3.0)

@@ -17,7 +17,6 @@ from dpsample.noise.schatten import (
     log_schatten_volume,
 )
 from tests.support.statistics import assert_mean, rejected
-from tests.support.tiers import one_in
 
 INF = math.inf
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 10.0, INF)
@@ -99,7 +98,7 @@ def test_orbit_constant_of_square_matrices_by_hand():
     assert math.exp(log_schatten_volume((2, 2), INF)) == pytest.approx(operator_ball)
 
 
-@one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "r"),
     [((2, 3), 1.0), ((3, 3), 1.0), ((3, 3), 1.5), ((3, 4), 4.0), ((3, 3), INF)],

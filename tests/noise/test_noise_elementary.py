@@ -22,7 +22,6 @@ from dpsample.noise.generalized_gaussian import (
 )
 from dpsample.noise.k_norm import fill_k_norm
 from tests.support.statistics import assert_law, rejected
-from tests.support.tiers import usual
 
 DIAMOND = Polytope([[1, 1], [1, -1], [-1, 1], [-1, -1]], [1.0, 1.0, 1.0, 1.0])
 LAWS = (
@@ -118,7 +117,7 @@ def fill(name, dim, compiled):
     return out, generator.random()
 
 
-@usual("laplace", "gg cube")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -133,6 +132,7 @@ def test_compiled_fills_equal_their_source(name):
     assert np.isfinite(first[0]).all()
 
 
+@pytest.mark.slow
 def test_vector_kernels_equal_their_source():
     for r in (1.0, 3.0, 7.3):
         table, drawn = noise.cone_table(r), []

@@ -61,7 +61,7 @@ def draws(domain, dim, seed, scale=1.0, num_draws=NUM_DRAWS):
     return k_norm(rng, size=(num_draws, dim), domain=domain, scale=scale)
 
 
-@one_in(3)
+@one_in(9)
 @pytest.mark.parametrize("name", BODIES)
 def test_gauge_is_a_gamma_variable(name):
     domain, dim = BODIES[name]

@@ -85,7 +85,7 @@ def assert_power(y, r):
     assert_mean(np.abs(y) ** r, 1.0, r, detects=0.009)
 
 
-@one_in(2)
+@one_in(4)
 @pytest.mark.parametrize("r", EXPONENTS)
 def test_coordinates_follow_the_density(r):
     y, norm = coordinates(cone_table(r), 411)
@@ -114,7 +114,7 @@ def test_tails_follow_the_density(r):
             tail_of(mistake(table), 413)
 
 
-@usual("1.5")
+@pytest.mark.slow
 @pytest.mark.parametrize("r", [1.0, 1.5])
 def test_wedges_follow_the_density(r):
     table = cone_table(r)

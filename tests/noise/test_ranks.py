@@ -16,6 +16,7 @@ from dpsample.noise.ranks import MAX_LEVEL, WEIGHT_BITS, Ranks, exponential_boun
 from dpsample.noise.totals import RankQuantile
 from dpsample.privacy import Budget
 from tests.support.statistics import rejected, spend
+from tests.support.tiers import one_in
 
 HALF = Fraction(1, 2)
 
@@ -47,6 +48,7 @@ rates = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(columns, levels, rates, st.integers(0, 4), st.integers(5, 9))
 @settings(max_examples=120)
 def test_intervals_are_the_grid_and_their_weights_suffice(y, q, rate, first, last):
@@ -152,6 +154,7 @@ def law_of(column, level, rate):
     return [float(p) for p in chances(column, 0, 15, level, rate)]
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", COLUMNS)
 def test_draws_have_their_law(name):
     column, level, rate = COLUMNS[name], Fraction(1, 3), HALF
@@ -226,6 +229,7 @@ def largest_ratio(n, size, level, relation, rate):
     return worst, widest
 
 
+@one_in(2)
 @pytest.mark.parametrize(("n", "size", "level", "relation"), CASES)
 def test_no_pair_of_neighbors_exceeds_epsilon(n, size, level, relation):
     budget = Budget(epsilon=1.0, delta=0.0, relation=relation)

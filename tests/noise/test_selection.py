@@ -20,7 +20,7 @@ from dpsample.noise.noise import REACH
 from dpsample.noise.selection import selection_grid, signed_choice
 from tests.support.scripted_words import Script, exponential, scripted
 from tests.support.statistics import rejected, spend
-from tests.support.tiers import slow, slow_but
+from tests.support.tiers import one_in, slow, slow_but
 
 
 @kernel
@@ -96,6 +96,7 @@ def test_coins_complete_the_weights_to_powers_of_e():
     assert len(selection._WEIGHTS) == 22 and selection._WEIGHTS[-1] == 1
 
 
+@one_in(2)
 @pytest.mark.parametrize("cell", [slow(2.0**-20), slow(2.0**-45), 2.0**-97, 0.5])
 def test_decisions_are_those_of_rational_numbers(cell):
     rng, seen = np.random.default_rng(61), set()

@@ -21,6 +21,7 @@ from dpsample.noise.totals import (
 )
 from dpsample.privacy import Budget
 from tests.support.statistics import assert_frequency, rejected
+from tests.support.tiers import one_in
 
 RELATIONS = ("replace_one", "zero_out")
 HOSTILE = [
@@ -96,6 +97,7 @@ def largest_loss(made, budget):
     return max(loss_of(made, budget, change) for change in changes)
 
 
+@one_in(4)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("made", CASES, ids=repr)
 def test_no_record_moves_totals_by_more_than_epsilon_pays_for(made, relation):

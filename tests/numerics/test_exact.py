@@ -16,6 +16,7 @@ from dpsample.core.streams import secret_streams, streams
 from dpsample.numerics import exact
 from tests.support.scripted_words import Script, exponential, normal, scripted
 from tests.support.statistics import assert_law, assert_mean, rejected, spend
+from tests.support.tiers import one_in
 
 TABLE = tuple(
     [int(x) for x in part]
@@ -109,6 +110,7 @@ def one_exponential(rng):
     return exact.exact_exponential(rng)
 
 
+@one_in(2)
 @pytest.mark.parametrize("make", [hostile_words, "random"])
 def test_decisions_are_those_of_rational_numbers(make):
     rng, count = np.random.default_rng(31), 0

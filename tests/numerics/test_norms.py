@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 
 from dpsample.numerics import norms
+from tests.support.tiers import one_in
 
 EXPONENTS = (1.0, 1.3, 2.0, 3.0, 7.0, math.inf)
 
@@ -147,6 +148,7 @@ def test_bad_dimension_is_refused():
         norms.conversion(0, 1.0, 2.0)
 
 
+@one_in(5)
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 4.0, math.inf])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (2, 2), (4, 3), (3, 7)])
 def test_rotations_give_schatten_norms_and_their_subgradients(shape, p):

@@ -8,6 +8,7 @@ from scipy.stats import norm
 from dpsample.numerics import r_hat_and_ess as measures
 from dpsample.numerics.r_hat_and_ess import effective_shares, normal_scores
 from tests.support.mixing_series import series_of
+from tests.support.tiers import one_in
 
 AXES = {"chain_axis": 0, "draw_axis": 1}
 SHAPES = [(4, 1000), (3, 333), (2, 7), (2, 4), (1, 1000), (1, 1001), (1, 9)]
@@ -32,6 +33,7 @@ def expected(draws):
         return array_stats.rhat(values, **AXES), sizes
 
 
+@one_in(7)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("correlation", [-0.6, 0.0, 0.95, 0.999])
 @pytest.mark.parametrize("change", [np.copy, skewed], ids=["plain", "skewed"])
@@ -66,6 +68,7 @@ def test_four_draws_of_one_chain_have_two_lags():
     assert np.isfinite(measures.verdicts(draws)[1]).all()
 
 
+@one_in(7, 3)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("correlation", [-0.6, 0.0, 0.95, 0.999])
 @pytest.mark.parametrize("change", [np.copy, skewed], ids=["plain", "skewed"])

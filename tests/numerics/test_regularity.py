@@ -98,6 +98,7 @@ def test_the_gradient_is_the_derivative(r):
     np.testing.assert_allclose(huge, squared_norm_gradient(x, r), rtol=1e-12)
 
 
+@one_in(3, 1)
 @pytest.mark.parametrize("p", SPACES)
 @pytest.mark.parametrize("r", ["best", "printed", 2.0, 3.0, 12.0])
 def test_the_smooth_norm_is_equivalent_with_the_stated_constant(p, r):
@@ -126,6 +127,7 @@ def test_the_best_exponent_minimizes_kappa(p, dim):
     assert 2.0 <= best.r <= max(2.0, dual(p))
 
 
+@one_in(3)
 @pytest.mark.parametrize("p", [1.0, 1.01, 1.2, 1.5, 1.9, 2.0])
 @pytest.mark.parametrize("dim", DIMS[1:])
 def test_kappa_is_below_the_known_bound(p, dim):

@@ -118,6 +118,7 @@ SHAPES = [0.5, 1.0, 2.5, 9.5, 10.0, 49.5, 499.5, 1e4]
 RATIOS = [1e-9, 0.01, 0.3, 0.499, 0.501, 0.7, 0.95, 0.999, 1.0, 1.001, 1.05, 1.5, 3.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("a", SHAPES)
 def test_log_incomplete_gamma(a):
     for x in [ratio * a for ratio in RATIOS] + [a + 1.0, 1e-300, 1e-80, 0.3]:

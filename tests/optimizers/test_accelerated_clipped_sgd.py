@@ -90,6 +90,7 @@ def test_quadratics_without_noise_meet_the_accelerated_rate(steps):
     assert -1e-15 <= gap <= 2.0 * eta * (best @ best) / (steps * (steps + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 3, 12])
 def test_noise_costs_at_most_the_stated_term(steps):
     problem = squared(30, 1, domain=dps.domains.WholeSpace())

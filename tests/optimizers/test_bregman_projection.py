@@ -11,6 +11,7 @@ from dpsample.optimizers.loop.pieces import new_memory
 from dpsample.optimizers.loop.steps import MirrorStep, geometry
 from tests.support.descents import feasible_set
 from tests.support.mirror_cases import bregman, potential, potential_gradient
+from tests.support.tiers import one_in
 
 CASES = [(1.0, 2), (1.0, 30), (1.05, 30), (1.05, 300), (1.1, 3), (1.2, 10), (1.5, 5)]
 RADIUS = 0.7
@@ -41,6 +42,7 @@ def duals(p, dim, far):
     return potential_gradient(w * far * RADIUS / norm(w, p), space.s, space.kappa)
 
 
+@one_in(6)
 @pytest.mark.parametrize("far", [1.0 + 1e-9, 1.3, 20.0, 1e5])
 @pytest.mark.parametrize(("p", "dim"), CASES)
 def test_projections_satisfy_the_conditions_of_karush_kuhn_and_tucker(p, dim, far):

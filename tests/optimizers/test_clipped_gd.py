@@ -167,12 +167,12 @@ def test_law_of_the_output_on_linear_losses(place):
         stddev = recipe.phases[0].noise.stddev * eta * math.sqrt(powers)
     program = descent.Program(problem, recipe)
     ends = np.array(
-        [program.run(np.random.default_rng(seed)).theta[0] for seed in range(3000)]
+        [program.run(np.random.default_rng(seed)).theta[0] for seed in range(2000)]
     )
     assert_law(ends, lambda x: norm.cdf(x, mean, stddev))
     with rejected():  # half of the noise
         assert_law(ends, lambda x: norm.cdf(x, mean, 0.5 * stddev))
-    assert_mean(ends, mean, stddev**2, detects=0.25)
+    assert_mean(ends, mean, stddev**2, detects=0.3)
 
 
 def test_clipped_quartic_losses_are_smooth_on_any_domain():

@@ -7,7 +7,6 @@ from scipy import integrate, special
 import dpsample as dps
 from tests.support.replicates import certified
 from tests.support.statistics import assert_law, rejected
-from tests.support.tiers import usual
 
 L, D, R = dps.losses, dps.domains, dps.regularizers
 COUNT, GAMMA = 4_000, 1e-5
@@ -41,7 +40,7 @@ REGULARIZERS = [
 ]
 
 
-@usual("p=3.0", "p=1, small dim", "Schatten 2")
+@pytest.mark.slow
 @pytest.mark.parametrize(("regularizer", "dim"), REGULARIZERS)
 def test_energy_of_a_homogeneous_target_is_gamma(regularizer, dim):
     k, mu = 3.0, 0.5
@@ -60,6 +59,7 @@ def linear_problem(domain, dim):
     return dps.Problem(rows, response, loss=L.Linear(), domain=domain, row_bound=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [2, 5])
 def test_linear_losses_on_a_ball_give_the_truncated_gaussian(dim):
     problem = linear_problem(D.Ball(1.0), dim)

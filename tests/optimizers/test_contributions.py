@@ -96,7 +96,7 @@ def is_within(vector: np.ndarray, bound: float, q: float = 2.0) -> bool:
 
 
 # P1, P2
-@one_in(2)
+@one_in(4)
 @pytest.mark.parametrize("estimator", BOUNDED, ids=repr)
 def test_the_part_of_any_record_is_finite_and_within_its_bound_exactly(
     estimator: Estimator,
@@ -167,6 +167,7 @@ def test_within_is_total(x: float, expected: float) -> None:
 
 
 # P1
+@one_in(3)
 @pytest.mark.parametrize(
     "loss",
     [losses.Logistic(), losses.Hinge(), losses.Huber(0.5), losses.Quantile(0.9)],

@@ -65,14 +65,14 @@ def test_first_two_moments_on_linear_losses():
     variance = steps * eta**2 * (sampling + stddev**2)
     program = descent.Program(problem, recipe)
     ends = np.array(
-        [program.run(np.random.default_rng(seed)).theta[0] for seed in range(2700)]
+        [program.run(np.random.default_rng(seed)).theta[0] for seed in range(1900)]
     )
-    assert_mean(ends, mean, variance, detects=0.25)
+    assert_mean(ends, mean, variance, detects=0.3)
     spread = (ends - mean) ** 2 / variance
-    assert_mean(spread, 1.0, 2.0, detects=0.25)  # nearly Gaussian
+    assert_mean(spread, 1.0, 2.0, detects=0.3)  # nearly Gaussian
     with rejected():  # the noise of a quarter of the batch size
         wrong = steps * eta**2 * (sampling + 0.5 * stddev**2)
-        assert_mean((ends - mean) ** 2 / wrong, 1.0, 2.0, detects=0.25)
+        assert_mean((ends - mean) ** 2 / wrong, 1.0, 2.0, detects=0.3)
 
 
 @pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])

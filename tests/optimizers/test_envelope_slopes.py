@@ -69,6 +69,7 @@ def case(loss, strength, num_records=400):
     return problem, margins, c, envelope(problem, margins, strength)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strength", STRENGTHS)
 @pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: loss.name)
 def test_slope_is_that_of_the_loss_at_its_own_proximal_point(loss, strength):

@@ -28,6 +28,7 @@ from dpsample.optimizers.loop.pieces import BLOCK
 from dpsample.optimizers.loop.steps import GradientStep
 from tests.support.descents import descend
 from tests.support.statistics import assert_mean, rejected
+from tests.support.tiers import one_in
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 METHODS = {
@@ -95,6 +96,7 @@ def is_on(values, step):
     return bool((values == step * np.round(values / step)).all())
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", METHODS)
 def test_no_bit_of_a_step_tells_neighbors_apart(name):
     recipe = METHODS[name].recipe(records(0.0).facts, BUDGET)

@@ -106,7 +106,7 @@ def measured(problem, loop):
         return float(off), iterate_error(problem.facts, loop, start)
 
 
-@one_in(3)
+@one_in(8)
 @pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("loss", SMOOTH)
 def test_computed_outputs_are_as_near_as_proved(loss, domain):
@@ -238,7 +238,7 @@ def solved(problem, phase):
 BOUNDED = ("ball", "ball far away", "box")
 
 
-@usual("squared-", "huber-ball]", "logistic-ball far")
+@usual("squared-", "logistic-ball far")
 @pytest.mark.parametrize("domain", BOUNDED)
 @pytest.mark.parametrize("loss", SMOOTH)
 def test_computed_minimizers_are_as_near_as_proved(loss, domain):

@@ -17,6 +17,7 @@ from dpsample.optimizers.loop.last_iterate import _step_error, effective_steps
 from dpsample.optimizers.loop.optimizer import Recipe
 from tests.support.descents import descend
 from tests.support.rounding_cases import DOMAINS, data, projected, slope
+from tests.support.tiers import one_in
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 LAST = NoisyGD(output="last")
@@ -92,6 +93,7 @@ def test_without_noise_it_is_descent_with_a_ridge_about_the_center(clip):
     np.testing.assert_allclose(found, w, rtol=1e-11)
 
 
+@one_in(2)
 @pytest.mark.parametrize("domain", ["ball", "ball far away", "box"])
 @pytest.mark.parametrize("loss", [losses.Logistic(), losses.Huber(0.5)], ids=repr)
 def test_computed_steps_are_as_near_to_exact_ones_as_proved(loss, domain):
@@ -186,6 +188,7 @@ def test_a_domain_far_from_zero_does_not_hide_the_answer():
     assert np.ptp(ends) > 1e-6
 
 
+@pytest.mark.slow
 def test_what_the_theorem_is_not_about_is_refused():
     own = losses.record_gradient(geometric_median, smoothness=1.0, name="median")
     custom = losses.custom(

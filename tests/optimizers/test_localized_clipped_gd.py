@@ -288,6 +288,29 @@ def test_printed_noise_is_private_for_linear_margins_and_conservative():
     assert not fit.certificate.releasable
 
 
+def test_solved_phases_end_where_all_published_steps_do():
+    """Truncated at more steps than are published, the phases are not truncated."""
+    problem = logistic(64, 3)
+    solved, descended, cut = (
+        minimize(
+            problem,
+            LocalizedClippedGD(order=4.0, max_steps=max_steps),
+            BUDGET,
+            calibration="paper",
+            seed=3,
+        )
+        for max_steps in (None, 10**9, 3)
+    )
+    kinds = [fit.certificate.kind for fit in (solved, descended, cut)]
+    assert kinds == ["localized/printed", *["localized/truncated"] * 2]
+    # n^-2 of the start's distance is what the published number of steps leaves.
+    error = np.abs(solved.theta - descended.theta).max()
+    assert error <= 2.0 / 64**2 * np.abs(solved.theta).max()
+    proved = [fit.certificate.epsilon_proved for fit in (solved, descended, cut)]
+    assert proved[0] == pytest.approx(proved[1], rel=1e-2) and proved[2] <= proved[1]
+    assert not solved.certificate.releasable
+
+
 @pytest.mark.parametrize(
     ("fields", "word"),
     [

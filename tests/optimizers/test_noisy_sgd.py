@@ -58,7 +58,7 @@ def test_without_budget_it_is_textbook_averaged_descent(clip):
 def test_average_of_a_linear_loss_has_its_gaussian_law():
     problem = linear(100, 2, domain=dps.domains.Ball(1e6))
     method = NoisyGD(num_steps=6, step_size=0.5)
-    found = averages(problem, method, BUDGET, 4000)
+    found = averages(problem, method, BUDGET, 2000)
     sigma = recipe(problem, method).inputs["noise_stddev"]
     rows, y = problem.data.dense, problem.data.response
     drift = 0.5 * (y[:, None] * rows).mean(axis=0)
@@ -72,7 +72,7 @@ def test_average_of_a_linear_loss_has_its_gaussian_law():
         sd_late = 0.5 * sigma * math.sqrt((late**2).sum())
         assert_law(found[:, 0], norm(drift[0] * late.sum(), sd_late).cdf)
     correlation = np.corrcoef(found.T)[0, 1]
-    assert abs(correlation) < 6.0 / math.sqrt(4000)
+    assert abs(correlation) < 6.0 / math.sqrt(2000)
 
 
 @one_in(2)

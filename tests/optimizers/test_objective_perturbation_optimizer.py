@@ -74,7 +74,7 @@ def test_minimizer_of_a_linear_loss_has_its_gaussian_law():
     method = ApproximateObjectivePerturbation(ridge=0.3)
     recipe = method.recipe(problem.facts, BUDGET)
     program = descent.Program(problem, recipe)
-    thetas = np.array([program.run(rng).theta for rng in streams(1, 3000)])
+    thetas = np.array([program.run(rng).theta for rng in streams(1, 2000)])
     rows, y = problem.data.dense, problem.data.response
     mean = (y[:, None] * rows).mean(axis=0) / 0.6
     tilt, output = (recipe.inputs[f"{k}_stddev"] for k in ("tilt", "output"))

@@ -27,7 +27,7 @@ def test_output_on_linear_losses_has_the_gaussian_law_of_its_noise() -> None:
     sizes, stddev = made.sizes(data.facts, 4), recipe.phases[0].noise.stddev
     weights = sizes * np.arange(4, 0, -1) / 4.0
     program, rng = Program(data, recipe), np.random.default_rng(2)
-    thetas = np.array([program.run(rng).theta for _ in range(4000)])
+    thetas = np.array([program.run(rng).theta for _ in range(2000)])
     centered = thetas + vectors.mean(axis=0) * weights.sum()
     spread = stddev * math.sqrt((weights**2).sum())
     for sample in centered.T:

@@ -153,6 +153,7 @@ def test_default_batches_are_those_of_the_theorems() -> None:
     assert few.inputs["batch_size"] == 100 and isinstance(few.phases[0].batches, Full)
 
 
+@one_in(2)
 @pytest.mark.parametrize("estimator", ["bucketed_median", "catoni"])
 def test_default_steps_halve_the_excess_of_the_five_printed_ones(estimator) -> None:
     rng, best = np.random.default_rng(1), np.array([1.0, -1.0, 0.5, 0.0, 0.0])

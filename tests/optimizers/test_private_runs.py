@@ -16,6 +16,7 @@ from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.optimizers.loop.solve import TiltedObjective, enough_steps
 from dpsample.running import descent
 from tests.support.extreme_records import TINY, others, problem
+from tests.support.tiers import one_in
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 
@@ -60,6 +61,7 @@ METHODS = (
 
 
 # P2
+@one_in(3)
 @pytest.mark.parametrize("method", METHODS, ids=repr)
 @pytest.mark.parametrize("response", [1e103, -1e308, TINY])
 def test_no_record_ends_a_private_run(method: Optimizer, response: float) -> None:

@@ -23,6 +23,7 @@ from dpsample.verification.ball_checker import NotProved, prove
 from tests.support.clipped_cases import linear, logistic, rows_and_labels
 from tests.support.former_certificates import resealed
 from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import one_in
 
 DOMAINS = {
     "ball": Ball(2.0),
@@ -68,6 +69,7 @@ def has_bounds(loss, domain):
     return not (grows and domain == "free")
 
 
+@one_in(9)
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_the_parts_of_epsilon_add_up_for_every_loss_and_domain(domain):
     for loss in (x for x in smooth_losses() if has_bounds(x, domain)):

@@ -12,6 +12,7 @@ from dpsample.optimizers import NoisyGD
 from dpsample.optimizers.loop.perturbations import NoNoise
 from tests.support.clipped_cases import BUDGET, ZERO_OUT, logistic
 from tests.support.descents import descend
+from tests.support.tiers import one_in
 
 SCALED = NoisyGD(output="scaled")
 
@@ -101,6 +102,7 @@ def quiet(recipe, stddev):
     return replace(recipe, phases=tuple(phases))
 
 
+@one_in(4)
 @pytest.mark.parametrize("total", [2, 3, 4, 40, 43, 61])
 @pytest.mark.parametrize("stddev", [0.0, 0.02, 0.1])
 @pytest.mark.parametrize("loss", [dps.losses.Logistic(), dps.losses.Squared()])

@@ -71,7 +71,7 @@ def test_without_smoothing_it_is_the_truncation_itself() -> None:
         assert fast(1e6, np.array([a]))[0] == pytest.approx(psi(a), abs=1e-5)
 
 
-@one_in(3)
+@one_in(6)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_table_is_exact_to_1e_14(precision: float) -> None:
     rng = np.random.default_rng(int(precision * 100))

@@ -66,6 +66,7 @@ def one_epoch(problem, start, *, ridge, seed):
     return memory.theta.copy()
 
 
+@pytest.mark.slow
 def test_an_epoch_is_the_textbook_one():
     problem, ridge = logistic(30, 3, domain=dps.domains.Ball(0.6)), 0.25
     start = np.array([0.3, -0.2, 0.1])
@@ -82,6 +83,7 @@ def test_an_epoch_is_the_textbook_one():
     np.testing.assert_allclose(found, total / 200, rtol=0.0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_an_epoch_shrinks_the_mean_gap_as_the_theorem_says():
     problem, ridge = logistic(40, 3, domain=dps.domains.Ball(0.4)), 0.05
     best = minimize(problem, SVRG(ridge=0.5 * ridge, gap=1e-24), None, seed=0).theta

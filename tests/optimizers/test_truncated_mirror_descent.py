@@ -60,6 +60,7 @@ def textbook(problem, inputs, radius, space):
     return total / steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("p", "dim"), [(1.5, 20), (1.5, 5), (1.05, 30), (1.0, 30)])
 def test_without_a_budget_it_is_textbook_mirror_descent(p, dim):
     radius, threshold = (0.2, 0.3) if p == 1.5 else (0.005, 0.1)

@@ -122,6 +122,7 @@ def test_objective_perturbation_and_mirror_descent_of_su():
     assert mirror.true_epsilon == gaussian_epsilon(1e-6, gdp)
 
 
+@pytest.mark.slow
 def test_localized_clipping_of_xu():
     linear, general = rows(xu, place="Algorithms 2 and 3")
     assert true_epsilon(linear) == pytest.approx(0.24, abs=5e-3)

@@ -48,7 +48,7 @@ def test_gaussian_round_trips_to_ten_digits(epsilon, delta):
         assert again <= epsilon * (1.0 + 1e-15)
 
 
-@one_in(7)
+@one_in(21)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize(("dim", "p", "r"), CASES)

@@ -193,6 +193,7 @@ def test_it_composes_with_what_has_a_coarser_grid():
     assert least * (1.0 - 1e-9) <= found <= 1.01 * most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "steps", "epochs", "least"),
     [(0.3, 10**7, 10**5, 0.99988), slow(0.1, 2**31 - 1, 20, 0.99997)],

@@ -206,7 +206,7 @@ def test_printed_shares_do_not_depend_on_the_callers_decimals():
 
 def test_certificates_print_what_attackers_can_do():
     for certificate in (final(), calibrate(logistic_facts(), BUDGET).certificate):
-        assert str(certificate.attack_risk).splitlines()[0] in str(certificate)
+        assert str(certificate.attack_risk).splitlines()[0] in certificate.details()
     unproved = dps.privacy.EventCertificate.of(
         mechanism="m", budget=BUDGET, event=None, calibration="paper"
     )

@@ -164,12 +164,20 @@ def test_repr_is_short_and_a_print_shows_all_a_reader_needs():
     assert "NOT releasable" in repr(final(seeded=True))
     out = io.StringIO()
     Console(file=out, width=100).print(certificate)
-    for words in ("guarantee", "replace_one", "k = ", "G_Delta = 2", "ideal random"):
+    for words in (
+        "epsilon = 1, delta = 1e-6",
+        "10,000 records",
+        certificate.digest[32:],
+    ):
         assert words in out.getvalue() and words in str(certificate)
-    assert max(map(len, str(certificate).splitlines())) <= 88
+    assert max(map(len, str(certificate).splitlines())) <= 80
+    for words in ("guarantee", "replace_one", "k = ", "G_Delta = 2", "are ideal"):
+        assert words in certificate.details()
+    assert max(map(len, certificate.details().splitlines())) <= 88
     out = io.StringIO()
     Console(file=out, width=100).print(final(calibration="paper", seeded=True))
-    assert "NO: the random bits are seeded, the published" in out.getvalue()
+    shown = " ".join(out.getvalue().split())
+    assert "Not for publication: the random bits are seeded, the published" in shown
 
 
 def edited_json(**changes):

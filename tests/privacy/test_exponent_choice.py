@@ -32,7 +32,7 @@ def test_norm_moments_agree_with_closed_forms():
                 assert got == pytest.approx(float(own), rel=1e-11)
 
 
-@one_in(9, 4)
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1.0, 2.0])
 @pytest.mark.parametrize("r", [2.0, 3.0, 9.0])
 @pytest.mark.parametrize("dim", [2, 6, 80])

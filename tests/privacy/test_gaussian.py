@@ -233,6 +233,7 @@ def test_bad_input_is_refused_with_a_sentence(call, message):
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.slow
 def test_import_does_not_load_scipy():
     code = "import sys, dpsample.privacy; sys.exit('scipy.special' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

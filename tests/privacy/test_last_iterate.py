@@ -43,6 +43,7 @@ def by_program(c, s, stddev, start):
     return math.sqrt(2.0 * found.cost)
 
 
+@pytest.mark.slow
 def test_the_taut_string_is_the_minimum_of_the_quadratic_program():
     rng = np.random.default_rng(1)
     for _ in range(1000):

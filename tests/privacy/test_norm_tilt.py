@@ -201,7 +201,7 @@ def into_ball(a, row_norm):
 
 @pytest.mark.parametrize(
     ("loss", "domain"),
-    by_turns(loss_domains(), turns=5),
+    by_turns(loss_domains(), turns=15),
     ids=lambda v: getattr(v, "name", v),
 )
 def test_no_log_ratio_of_neighbors_exceeds_the_tilts_epsilon(loss, domain):

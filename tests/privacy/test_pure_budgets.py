@@ -11,6 +11,7 @@ from dpsample.estimators import PrivateLogisticRegression
 from dpsample.privacy import Budget, PureEvent, calibrate
 from dpsample.privacy.curves.objective_perturbation import PerturbedObjective
 from tests.support.public_facts import logistic_facts
+from tests.support.tiers import one_in
 
 PURE = Budget(epsilon=1.0, delta=0.0)
 FACTS = logistic_facts()
@@ -75,6 +76,7 @@ REFUSALS = {
 }
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_purely_private_noise_takes_a_pure_budget(name):  # A5
     certificate = MECHANISMS[name]().certificate

@@ -87,6 +87,7 @@ def printed_epsilon(gdp, stop, m):
     return brentq(excess, 0.2, 20.0, xtol=1e-4)
 
 
+@one_in(2)
 @pytest.mark.parametrize(("base", "m"), TABLE)
 def test_the_printed_table_and_how_much_less_the_sharp_shift_costs(base, m):
     gdp = gdp_from_budget(base, DELTA)
@@ -98,7 +99,7 @@ def test_the_printed_table_and_how_much_less_the_sharp_shift_costs(base, m):
         assert sharp <= printed + 1e-3
 
 
-@one_in(2)
+@one_in(6)
 @pytest.mark.parametrize("m", RUNS)
 def test_one_run_may_spend_more_than_printed_and_more_than_a_split(m):
     split = gaussian_epsilon(DELTA, gdp_from_budget(1.0, DELTA) / math.sqrt(m))
@@ -227,6 +228,7 @@ def test_the_worst_candidate_counts_and_pure_bases_pay_twice():
     assert epsilon(steps) < epsilon(best(steps)) < 3.0 * epsilon(steps)
 
 
+@pytest.mark.slow
 def test_other_events_compose_by_adding():
     mine, other = best(GaussianEvent(0.16)), GaussianEvent(0.05)
     both = epsilon(ComposedEvent((mine, other)))

@@ -13,6 +13,7 @@ from dpsample.privacy import Budget, Certificate, Ledger, calibrate, delta_of
 from dpsample.privacy.accounting.events import BoundedRangeEvent
 from dpsample.problem.facts import PublicFacts
 from dpsample.verification.ball_checker import NotProved
+from tests.support.tiers import one_in
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 RELATIONS = ("replace_one", "zero_out")
@@ -69,6 +70,7 @@ def log_densities(mechanism, records, others):
     return certificate
 
 
+@one_in(3)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_exact_log_ratios_of_worst_neighbors_stay_in_the_range(loss, relation):
@@ -218,7 +220,7 @@ def test_releases_are_drawn_certified_and_entered_in_a_ledger():
     assert dps.verify(answer.certificate)
     assert dps.verify(answer.certificate, checker="ball")
     assert ledger.delta() <= BUDGET.delta
-    assert "range = " in str(answer.certificate)
+    assert "range = " in answer.certificate.details()
     auto = dps.release(problem, BUDGET, calibration="auto", **options)
     assert np.array_equal(auto.theta, answer.theta)
     assert problem.domain.contains(answer.theta)

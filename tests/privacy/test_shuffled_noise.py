@@ -26,7 +26,7 @@ BATCHES = [
 ]
 
 
-@one_in(2)
+@one_in(6)
 @pytest.mark.parametrize(("n", "epsilon", "batches", "closed", "numerical"), BATCHES)
 def test_local_noise_of_known_settings(n, epsilon, batches, closed, numerical):
     budget = Budget(epsilon=epsilon, delta=n**-1.1)
@@ -46,6 +46,7 @@ LOCAL = [
 ]
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("epsilon", "noise", "local", "disjoint", "crossover", "stated"), LOCAL
 )

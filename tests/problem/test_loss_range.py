@@ -17,6 +17,7 @@ from dpsample.losses.loss import Loss
 from dpsample.losses.oscillation import largest_oscillation
 from dpsample.numerics.norms import dual, norm
 from dpsample.problem.facts import PublicFacts
+from tests.support.tiers import one_in
 
 LOSSES = (
     losses.Linear(),
@@ -86,6 +87,7 @@ def brute_force(loss, reach, width, bound, seed=1, count=40):
     return best
 
 
+@one_in(3)
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_oscillations_are_those_of_a_brute_force_in_50_digits(loss):
     with mpmath.workdps(50):
@@ -133,6 +135,7 @@ def test_a_width_beyond_both_ends_is_cut():
     assert cut == pytest.approx(2.0, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_extreme_sizes_round_up():
     for loss in LOSSES:
         for reach, bound in ((1e-100, 1e100), (1e100, 1e-100), (1e-100, 1e-100)):
@@ -190,6 +193,7 @@ def corners(domain, rng):
     )
 
 
+@one_in(3)
 @pytest.mark.parametrize("row_norm", [1.0, 2.0, math.inf])
 @pytest.mark.parametrize("shape", DOMAINS)
 def test_margins_of_one_record_are_within_the_width(shape, row_norm):
@@ -213,6 +217,7 @@ def test_an_offset_moves_margins_and_does_not_spread_them():
     assert facts(domain=matrix, dim=6).margin_width == pytest.approx(6.0)
 
 
+@one_in(4)
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("shape", DOMAINS)
 def test_no_pair_of_records_changes_the_losses_by_more(loss, shape):

@@ -8,6 +8,7 @@ from scipy import sparse
 from dpsample import losses
 from dpsample.core.jit import kernel
 from dpsample.problem import records
+from tests.support.tiers import one_in
 
 LOSS = losses.Squared()
 SHAPES = [(1, 1), (1, 5), (7, 1), (7, 3), (200, 40)]
@@ -74,6 +75,7 @@ def assert_all_close(found, wanted):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
+@one_in(10)
 @pytest.mark.parametrize("with_offset", [True, False])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_dense_and_sparse_passes_equal_numpy(shape, with_offset):
@@ -146,6 +148,7 @@ def test_data_has_one_type_for_every_layout():
     assert len({typeof(data) for data in made}) == 1
 
 
+@one_in(18)
 @pytest.mark.parametrize("with_offset", [True, False])
 @pytest.mark.parametrize("shape", [*SHAPES, (511, 3), (512, 8), (513, 6), (1601, 5)])
 def test_tiles_have_the_sums_of_rows(shape, with_offset):

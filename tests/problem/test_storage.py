@@ -246,7 +246,7 @@ SAMPLERS = {
 }
 
 
-@usual("few", "all")
+@usual("few")
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_draws_that_read_single_records_have_the_bits_of_memory(tmp_path, name):
     options = {"intercept": True, "row_bound": 0.5, "clip_rows": True}
@@ -371,7 +371,7 @@ METHODS = {
 }
 
 
-@one_in(2)
+@one_in(6)
 @pytest.mark.parametrize("name", METHODS)
 def test_full_steps_have_the_bits_of_memory(tmp_path, monkeypatch, name):
     rows, labels = records(num=5000)  # five blocks, windows of two or one
@@ -469,6 +469,7 @@ def test_odd_arrays_of_dask_are_refused_as_those_of_numpy(monkeypatch, name, num
     assert wrong in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_frame_of_dask_keeps_its_own_names():
     frames = pytest.importorskip("dask.dataframe")
     pandas = pytest.importorskip("pandas")
@@ -479,6 +480,7 @@ def test_a_frame_of_dask_keeps_its_own_names():
     assert list(given.columns) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_frame_of_dask_may_have_every_kind_of_numbers():
     frames = pytest.importorskip("dask.dataframe")
     pandas = pytest.importorskip("pandas")
@@ -494,6 +496,7 @@ def test_a_frame_of_dask_may_have_every_kind_of_numbers():
         problem(text, "y")
 
 
+@pytest.mark.slow
 def test_records_of_a_frame_are_named_by_their_numbers():
     frames = pytest.importorskip("dask.dataframe")
     pandas = pytest.importorskip("pandas")

@@ -71,7 +71,7 @@ def test_commands_of_the_tutorial_run_on_the_files_it_shows(
     monkeypatch.chdir(tmp_path)
     many_draws = (ROOT / "docs" / "how-to" / "many-draws.md").read_text("utf-8")
     for command, words in (
-        (blocks("sh", tutorial)[0], "(1, 1e-06)-DP"),
+        (blocks("sh", tutorial)[0], "epsilon = 1, delta = 1e-6"),
         (blocks("sh", many_draws)[0], "NOT PRIVATE"),
     ):
         program, *arguments = shlex.split(command)

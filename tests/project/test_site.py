@@ -20,7 +20,7 @@ from dpsample import cli
 from dpsample.cli.commands import app
 from dpsample.core.public import public_modules
 from tests.support.project_files import CSV_TUTORIAL, PROJECT, ROOT, shown_to_users
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 
 # README.md and CONTRIBUTING.md have tests of their own; CHANGELOG.md has no code.
 PAGES = [ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -30,6 +30,7 @@ FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LONG = {"audits", "audit-a-claim", "diagnostics", "diagnose-a-sampler", "estimators"}
 LONG |= {"first-private-model", "large-records", "many-draws", "own-domain"}
 LONG |= {"own-regularizer", "constrained-parameters", "flux-space", "tune-privately"}
+LONG |= {"choose-a-sampler"}
 # Pages about a model of another library, which may be missing.
 LIBRARIES = {"jax-function": "jax", "pymc-model": "pymc", "stan-model": "bridgestan"}
 PROGRAMS = set("asv dask export jupyter jupytext peers/bin/pip pip python".split())
@@ -67,6 +68,7 @@ def made(tmp_path_factory):
 
 
 # A page that fits releasable models may not be the first of this process to do so.
+@one_in(2)
 @pytest.mark.filterwarnings("ignore:This process has fitted:UserWarning")
 @shown_to_users
 @pytest.mark.parametrize(
@@ -192,3 +194,37 @@ def test_broken_links_are_found(tmp_path):
     (tmp_path / "a.html").write_text(text)
     (tmp_path / "b.html").write_text('<p id="elsewhere">')
     assert list(broken(tmp_path)) == ["a.html: b.html#there", "a.html: z.png"]
+
+
+# Characters that fit beside the navigation on a laptop. Words in a cell are not broken.
+MAX_TABLE_WIDTH = 105
+GENERATED = {"papers.md", "causes.md", "errata.md"}
+
+
+def wide_tables(text):
+    """Return first lines of tables that cannot be made as narrow as a laptop."""
+    text = re.sub(r"\]\([^)]*\)", "]", text).replace(r"\|", "/")
+    for table in re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE):
+        rows = [line.strip("| ").split("|") for line in table.strip().splitlines()]
+        cells = [row for row in rows if not set("".join(row)) <= set("-: ")]
+        widths = [
+            max(len(word) for cell in column for word in [*cell.split(), ""])
+            for column in zip(*cells, strict=False)
+        ]
+        if sum(widths) + 3 * len(widths) > MAX_TABLE_WIDTH:
+            yield table.splitlines()[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_tables_fit_on_a_laptop(page):
+    if page.name not in GENERATED:
+        assert list(wide_tables(page.read_text("utf-8"))) == []
+
+
+def test_a_wide_table_is_found():
+    word = "a_name_of_a_test_that_is_far_too_long_for_one_column_of_a_table"
+    row = f"| {word} | x | {word} |"
+    assert list(wide_tables(f"| a | b | c |\n|---|---|---|\n{row}\n")) == [
+        "| a | b | c |"
+    ]
+    assert list(wide_tables("| a | b |\n|---|---|\n| two words | [x](long) |\n")) == []

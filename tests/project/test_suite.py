@@ -12,7 +12,7 @@ import pytest
 
 from dpsample.core.streams import streams
 from tests.support import statistics
-from tests.support.processes import ROOT, run_python
+from tests.support.processes import ROOT, STARTED, run_python
 from tests.support.statistics import SUITE_ALPHA, assert_law, rejected, spend, spent
 from tests.support.tiers import defer, one_in, usual
 
@@ -77,6 +77,22 @@ def test_some_cases_are_usual_and_the_others_slow(mark, kept):
     assert left == kept
 
 
+# Cases of the default tier. A longer list of cases needs `one_in` or `usual`.
+MOST_CASES = 11_000
+
+
+def test_the_default_tier_has_few_cases(request):
+    """Few enough for each change: a case of each class, as CONTRIBUTING says."""
+    if request.config.option.markexpr == request.config.getini("addopts")[-1]:
+        assert len(request.session.items) <= MOST_CASES
+
+
+def test_processes_are_counted_by_the_tests_that_start_them():
+    before = STARTED.total()
+    subprocess.run([sys.executable, "-c", ""], check=True)
+    assert STARTED.total() == before + 1
+
+
 DRAWS = """
 import tests.conftest
 import numpy as np
@@ -97,6 +113,7 @@ def test_a_run_has_seeds_of_its_own_and_can_be_repeated():
     assert all(len(set(found)) == 3 for found in numbers)
 
 
+@pytest.mark.slow
 def test_a_command_runs_beside_busy_processes_that_end_with_it():
     code = "import psutil; me = psutil.Process(); print(len(me.parent().children()))"
     program = [sys.executable, str(ROOT / "benchmarks" / "busy.py"), "3", "--"]

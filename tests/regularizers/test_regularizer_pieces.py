@@ -49,6 +49,7 @@ def test_gradient_matches_the_complex_step(q):
     np.testing.assert_allclose(SquaredNorm(q).gradient(x), slopes, rtol=1e-12)
 
 
+@one_in(10)
 @every_regularizer
 def test_pieces_compiled_equal_interpreted(regularizer):
     rng = np.random.default_rng(44)

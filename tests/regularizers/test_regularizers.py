@@ -213,7 +213,7 @@ def test_a_center_that_a_polytope_leaves_open_is_shown():
             dps.Gibbs(problem, k=1.0, mu=1.0, regularizer=explicit)
         )
     mechanism = dps.calibrate(problem, dps.Budget(epsilon=1.0, delta=1e-6))
-    assert center in repr(mechanism) and center in str(mechanism.certificate)
+    assert center in repr(mechanism) and center in mechanism.certificate.details()
     assert mechanism.regularizer.center is None  # files keep their meaning
 
 
@@ -295,6 +295,7 @@ class TestWeights:
         with pytest.raises(ValueError, match="weights"):
             dps.sample(target, num_draws=5, progress=False)
 
+    @one_in(4)
     @pytest.mark.parametrize(
         "sampler",
         [

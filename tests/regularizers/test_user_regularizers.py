@@ -9,6 +9,7 @@ import pytest
 import dpsample as dps
 from dpsample.domains import Ball, Box
 from dpsample.regularizers import PowerNorm, SquaredNorm, custom
+from tests.support.tiers import one_in
 
 
 def zero(theta):
@@ -47,6 +48,7 @@ def density(regularizer, **options):
     return dps.Density(energy=zero, dim=2, regularizer=regularizer, **options)
 
 
+@one_in(2)
 @pytest.mark.parametrize("slope", [gradient, fill])
 def test_a_custom_regularizer_is_the_function_that_it_is(slope):
     r = custom(value, slope, data=SCALES, strong_convexity=1.0)
@@ -56,6 +58,7 @@ def test_a_custom_regularizer_is_the_function_that_it_is(slope):
     assert r.gradient(point) == pytest.approx(SCALES * point)
 
 
+@one_in(4)
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
 def test_sums_of_powers(p):
     target, point = density(PowerNorm(p, weights=[1.0, 3.0])), np.array([0.5, -0.25])
@@ -84,6 +87,7 @@ def raises_far_out(theta, scales):
     return 0.0 * scales[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [2.0, 4.0])
 def test_the_regularizer_alone_confines_the_draws(power):
     target = dps.Density(
@@ -95,6 +99,7 @@ def test_the_regularizer_alone_confines_the_draws(power):
     assert (np.abs(theta) ** power).mean() == pytest.approx(1.0, rel=0.1)
 
 
+@pytest.mark.slow
 def test_draws_have_the_moments_of_the_gaussian():
     r = custom(value, gradient, data=SCALES, strong_convexity=1.0)
     target = density(r, domain=dps.domains.WholeSpace(), mu=1.0)
@@ -103,6 +108,7 @@ def test_draws_have_the_moments_of_the_gaussian():
     assert (theta**2).mean(axis=0) == pytest.approx([1.0, 0.25], rel=0.15)
 
 
+@one_in(4)
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -142,6 +148,7 @@ def test_targets_with_records_reject_them(regularizer):
         dps.Gibbs(problem, k=1.0, mu=1.0, regularizer=regularizer)
 
 
+@pytest.mark.slow
 def test_equality_and_copies_are_by_contents():
     first = custom(value, gradient, data=SCALES)
     assert first == custom(value, gradient, data=SCALES.copy())

@@ -11,6 +11,7 @@ import pytest
 
 from dpsample.running import checkpoint
 from tests.support.message_grammar import GRAMMAR
+from tests.support.tiers import one_in
 from tests.support.walks import DIM, assert_same, run
 
 CHAINS, DONE = 3, 30
@@ -97,6 +98,7 @@ CRAFTED = {
 }
 
 
+@one_in(4)
 @pytest.mark.parametrize("craft", CRAFTED.values(), ids=CRAFTED)
 def test_a_crafted_checkpoint_is_refused_and_left_as_it_is(saved, craft):  # S8
     path, arrays = saved

@@ -228,6 +228,7 @@ def test_sizes_of_many_short_chains_are_those_of_the_variance_of_their_mean(leng
         assert verdicts(draws)[1].min() > 4.0 * exact
 
 
+@pytest.mark.slow
 def test_sample_judges_many_short_chains_by_what_they_forgot():
     options = {"num_chains": 512, "num_draws": 5, "progress": False}
     sampler = dps.samplers.RandomWalk(num_steps=3)

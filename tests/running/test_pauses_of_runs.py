@@ -17,6 +17,7 @@ from dpsample.samplers.proximal import lp_tilt
 from tests.support.allowances import Allowance, assert_same_bits
 from tests.support.descent_problems import problem as records
 from tests.support.descent_problems import recipe
+from tests.support.tiers import one_in
 
 OPTIMIZERS = {
     "noisy": lambda: dps.optimizers.NoisySGD(),
@@ -55,6 +56,7 @@ def blocks():
     )
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("name", "optimizers"),
     [(name, OPTIMIZERS) for name in OPTIMIZERS]

@@ -81,6 +81,7 @@ def same(a, b):
     return np.array_equal(a.posterior["theta"], b.posterior["theta"])
 
 
+@pytest.mark.slow
 def test_the_size_is_reached_at_the_same_draw_for_all_threads_and_resumes(tmp_path):
     path = tmp_path / "run.npz"
     whole = sample(target_ess=400.0, threads=1)

@@ -80,7 +80,7 @@ TARGETS = {
 }
 
 
-@one_in(4)
+@one_in(12)
 @pytest.mark.parametrize("name", TARGETS)
 def test_each_kind_of_target_has_its_sampler(name):
     target, expected = TARGETS[name]

@@ -114,7 +114,7 @@ def tries(mean, reach, count, rng):
     return points, paid
 
 
-@one_in(4)
+@one_in(12)
 @pytest.mark.parametrize("dim", [1, 2, 20])
 @pytest.mark.parametrize("reach", [3.0, 12.0, 70.0])
 def test_tries_are_accepted_as_often_as_proved(dim, reach):

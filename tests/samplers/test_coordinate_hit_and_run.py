@@ -47,7 +47,7 @@ def prepared_for(target):
     return CoordinateHitAndRun().prepare(target, np.random.default_rng(0))
 
 
-@one_in(3)
+@one_in(12)
 @every_target
 def test_draws_stay_inside_and_report_their_energy(name):
     target = TARGETS[name]
@@ -59,7 +59,7 @@ def test_draws_stay_inside_and_report_their_energy(name):
     assert len(np.unique(draws[:, 0])) > 700  # on the simplex some pairs miss it
 
 
-@usual("linear on a box")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", by_turns(INVARIANT, turns=4))
 def test_one_sweep_from_exact_draws_leaves_the_law(name):
     case = TWO_DIMENSIONS[name]
@@ -96,6 +96,7 @@ POLYTOPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLYTOPES)
 def test_chords_from_slacks_are_those_of_the_polytope(name):
     polytope = POLYTOPES[name]
@@ -165,6 +166,7 @@ def test_sparse_features_give_the_draws_of_dense_ones(loss, domain):
     np.testing.assert_allclose(*draws, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_kinks_and_adaptive_rejection_see_the_same_conditional():
     """Masses of the pieces on a line against the energies of the target."""
     chosen = TARGETS["sparse hinge, simplex"]
@@ -211,6 +213,7 @@ def test_gaussian_in_a_polytope_that_is_a_cube_has_its_closed_law():
         assert_law(draws[:, 1] + 0.1, cdf)
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     "name", ["hinge, l_1.5 ball", "squared, ball", "linear, sparse polytope"]
 )
@@ -253,7 +256,7 @@ STEEP = {
 }
 
 
-@usual("polytope", "far ball")
+@usual("columns-1000000000.0]", "far ball-10000000000000.0]")
 @pytest.mark.parametrize("k", [1e9, 1e11, 1e13])
 @pytest.mark.parametrize("name", STEEP)
 def test_steep_energies_keep_the_law_of_the_distance_from_the_wall(name, k):

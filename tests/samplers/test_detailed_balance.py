@@ -114,7 +114,7 @@ def disagreements(name, domain, loss, propose, *, count=150):
     return wrong
 
 
-@one_in(5)
+@one_in(10)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(
     "domain", ["whole space", slow("ball"), slow("l_1.5 ball"), "polytope"]

@@ -108,7 +108,7 @@ def points_in(target, rng, count):
     return np.array([target.domain.project(x) for x in points])
 
 
-@one_in(5)
+@one_in(15)
 @pytest.mark.parametrize("name", BODIES)
 def test_one_cell_holds_a_point_and_its_tangent_is_below_the_energy(name):
     target = BODIES[name]
@@ -126,7 +126,7 @@ def test_one_cell_holds_a_point_and_its_tangent_is_below_the_energy(name):
     assert (np.diff(plan.cumulative) >= 0.0).all()
 
 
-@one_in(5)
+@one_in(15)
 @pytest.mark.parametrize("name", BODIES)
 def test_half_of_the_proposals_are_accepted_in_three_dimensions(name):
     target = BODIES[name]

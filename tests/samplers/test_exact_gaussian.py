@@ -28,7 +28,7 @@ LINEAR = {
 }
 
 
-@one_in(2)
+@one_in(6)
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_losses_give_a_restricted_gaussian(name):
     case = example(L.Linear(), LINEAR[name], dim=5, k=5.0, mu=0.5)

@@ -225,6 +225,7 @@ def test_the_gap_lies_between_zero_and_its_ceiling(name):
                 assert gap <= 0.5 * (x - w) @ plan.gap_curvature @ (x - w) + slack
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("far", [1.0, 1e6, 1e12])
 def test_halfspaces_of_far_means_contain_the_polytope(far):
     rng = np.random.default_rng(10)

@@ -12,7 +12,7 @@ from tests.support.statistics import assert_mean, rejected
 from tests.support.tiers import one_in
 
 
-@one_in(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1.0, 0.2])
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("name", CASES)

@@ -16,13 +16,13 @@ from tests.support.factorized_cases import (
 from tests.support.gibbs_cases import example
 from tests.support.replicates import law_margin
 from tests.support.statistics import assert_rejected
-from tests.support.tiers import one_in, slow, usual
+from tests.support.tiers import one_in, slow
 
 L, D = dps.losses, dps.domains
 NUM_DRAWS = 4_500
 
 
-@one_in(2)
+@one_in(6)
 @pytest.mark.parametrize("name", CASES)
 def test_detailed_balance_holds_without_randomness(name):
     chain, case = prepared(name), CASES[name]
@@ -55,7 +55,7 @@ def one_step(chain, starts, rng):
     return ends
 
 
-@usual("fourth power, ball")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "is_sparse", "step"),
     [

@@ -81,7 +81,7 @@ def make(low, high, how, *, k=50.0, offset=0.0, num_moving=60):
     return dps.Gibbs(problem, k=k, mu=0.5)
 
 
-@one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 def test_energy_or_gradient_is_nan_where_a_piece_fails(how):
     target = make(0.4, 0.6, how)
@@ -109,7 +109,7 @@ def test_a_failure_at_the_start_is_raised_by_every_verb(how):
         dps.release(target.problem, dps.Budget(epsilon=1.0, delta=1e-6), seed=1)
 
 
-@usual("value raises")
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 def test_a_failure_after_the_pilot_is_raised_by_the_run(how):
     fine, bad = make(0.3, 0.8, "fine"), make(0.3, 0.8, how)
@@ -122,7 +122,7 @@ def test_a_failure_after_the_pilot_is_raised_by_the_run(how):
     chains.advance(prepared.runner(), prepared.init(), stream, 200)
 
 
-@usual("value is NaN")
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 def test_a_rare_failure_in_the_middle_of_a_run_is_raised(how):
     """The interval is met once in thousands of steps, long after the pilot."""

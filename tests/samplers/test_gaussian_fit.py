@@ -107,6 +107,7 @@ def test_degenerate_records(loss, domain):
             np.testing.assert_allclose(scale, 0.2 * np.eye(dim), rtol=1e-3)
 
 
+@one_in(3)
 @pytest.mark.parametrize("num_records", [1, 2, 30])
 @pytest.mark.parametrize("loss", [L.Logistic(), L.SmoothedHinge(), L.Hinge()], ids=repr)
 def test_wide_domains_without_a_regularizer(loss, num_records):
@@ -158,6 +159,7 @@ def soft_slope(u, y):
     return (u - y) / np.sqrt(1.0 + (u - y) ** 2)
 
 
+@pytest.mark.slow
 def test_losses_of_the_user():
     loss = dps.losses.custom(njit(soft_value), njit(soft_slope), slope_bound=1.0)
     found = gaussian_fit.fit(dps.Gibbs(problem_of(loss), k=500.0, mu=0.1))

@@ -48,7 +48,8 @@ def test_draws_have_the_distribution_of_the_quadrature(name):
 def test_small_ellipsoids_have_it_too_and_bugs_are_seen(name, bug):
     case = CASES[name]
     decisions = case.prepare(bug).decisions
-    points = many_draws(decisions, 11, 20_000)
+    # A factor of 1.35 is seen in so many draws of both targets.
+    points = many_draws(decisions, 11, 60_000 if bug == "factor" else 20_000)
     if not bug:
         outside = sum(b.weight for b in decisions.branches[1:])
         assert outside > decisions.branches[0].weight  # more than half of the proposals
@@ -76,7 +77,7 @@ def excesses(decisions, count):
     return np.array(values)
 
 
-@one_in(3)
+@one_in(6)
 @pytest.mark.parametrize("name", CASES)
 def test_no_excess_is_negative(name):
     for radius in (None, CASES[name].radius):
@@ -99,7 +100,7 @@ SUPPORTED = [
 ]
 
 
-@one_in(4, 1)
+@one_in(8)
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_errors_of_doubles_are_below_their_bounds(name):
     """Against 80 digits by other code, on hostile records."""
@@ -108,7 +109,9 @@ def test_errors_of_doubles_are_below_their_bounds(name):
     word, real = BitStream(np.random.default_rng(6)), REAL.mpf
     base = [real(float(x)) for x in decisions.shape.body.point]
     base_energy = case.energy(base)
-    for t in decisions.draw_proposals(word, 6):
+    # Decimals of many records are slow.
+    number = 6 if case.target.num_records < 10_000 else 1
+    for t in decisions.draw_proposals(word, number):
         numbers = decisions.numbers[decisions.branches.index(t.branch)]
         noise = np.array([[float(z) for z in t.noise]])
         moves = t.branch.shift + noise @ t.branch.root.T
@@ -139,7 +142,7 @@ def test_errors_of_doubles_are_below_their_bounds(name):
         assert REAL.norm(gaps) <= move_error[0]
 
 
-@one_in(3, 1)
+@one_in(9)
 @pytest.mark.parametrize("name", CASES)
 def test_digits_decide_as_doubles_do(name, monkeypatch):
     decisions = CASES[name].prepare().decisions

@@ -36,7 +36,7 @@ def prepared_for(target, **options):
     return HitAndRun(**options).prepare(target, np.random.default_rng(0))
 
 
-@one_in(9)
+@pytest.mark.slow
 @every_target
 def test_energy_and_slope_along_a_line_are_those_of_the_target(name):
     target = TARGETS[name]
@@ -144,6 +144,7 @@ def test_directions_on_the_simplex_sum_to_zero():
         assert abs(direction.sum()) <= 1e-15 * np.abs(direction).sum()
 
 
+@pytest.mark.slow
 def test_an_energy_that_is_not_convex_is_refused():
     # The door refuses such a loss; a kernel must not rely on that.
     loss = unchecked(

@@ -16,7 +16,6 @@ from dpsample.samplers.coordinate import (
 from dpsample.samplers.errors import OK
 from dpsample.samplers.univariate import line
 from tests.support.line_targets import D, L, R, target
-from tests.support.tiers import one_in
 
 CASES = {
     "logistic": target(L.Logistic(), D.Ball(1.0, p=1.5), 4),
@@ -53,7 +52,7 @@ STEPS = {
 }
 
 
-@one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", STEPS)
 def test_the_energy_is_that_of_the_point_that_is_kept(name, case, monkeypatch):

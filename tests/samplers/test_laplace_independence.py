@@ -63,6 +63,7 @@ def sparse_target(offset):
     return dps.Gibbs(problem, k=3.0, mu=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [False, True])
 @pytest.mark.parametrize("count", [1, 5, 32])
 def test_energies_of_a_batch_are_those_of_its_points(count, offset):
@@ -76,6 +77,7 @@ def test_energies_of_a_batch_are_those_of_its_points(count, offset):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_block_of_records_may_end_anywhere():
     target = example(L.Hinge(), D.Ball(1.0), num_records=3001, dim=3).target
     points = np.random.default_rng(1).normal(size=(7, 3))
@@ -138,6 +140,7 @@ def test_a_wrong_weight_is_seen(name):
     assert_rejected(law_margin(case, one_step(chain, case.exact(rng, NUM_DRAWS), rng)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tail", [np.inf, 3.0])
 def test_proposals_have_the_tail_they_say(tail):
     plan = prepared("logistic on the plane", batch=4, tail=tail).plan
@@ -221,6 +224,7 @@ def test_a_fit_outside_the_domain_is_refused_with_a_remedy():
         LaplaceIndependence().prepare(target, np.random.default_rng(0))
 
 
+@pytest.mark.slow
 def test_a_loss_that_fails_is_reported():
     loss = unchecked(
         lambda u, y: u * u / 2.0 if abs(u) < 40.0 else np.nan,

@@ -7,7 +7,7 @@ import pytest
 
 from dpsample.samplers.proximal import lp_tilt
 from tests.support.exact_draws import INF, lp_draws
-from tests.support.tiers import usual
+from tests.support.tiers import one_in
 
 REGIMES = [
     (q, variance, kappa, size)
@@ -17,7 +17,7 @@ REGIMES = [
 ]
 
 
-@usual("1", "10")
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, 10, 200])
 def test_acceptance_is_high_in_every_free_regime(dim):
     shares = []
@@ -30,6 +30,7 @@ def test_acceptance_is_high_in_every_free_regime(dim):
     assert np.median(shares) > 0.8
 
 
+@one_in(3)
 @pytest.mark.parametrize("ball_p", [1.0, 1.4, 3.0])
 @pytest.mark.parametrize("dim", [10, 100])
 def test_acceptance_on_balls_decays_at_most_like_the_root_of_the_dimension(dim, ball_p):
@@ -69,6 +70,7 @@ def test_log_acceptance_is_target_over_envelope():
         np.testing.assert_allclose(log_ratio, target - envelope - touch, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_tangent_point_depends_on_the_arguments_alone():
     v, limits = np.array([1.0, -2.0, 0.3]), np.full(3, INF)
     arguments = (v, 0.5, 2.0, 1.3, 1.0, 0.9, -limits, limits)
@@ -90,6 +92,7 @@ def draw_one(**changes):
     return tries, out
 
 
+@pytest.mark.slow
 def test_lp_draw_reports_failures():
     assert draw_one()[0] >= 1
     bad_v = np.array([1.0, np.nan])

@@ -10,7 +10,6 @@ from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import TRIANGLE, TWO_DIMENSIONS
 from tests.support.replicates import law_margin
 from tests.support.statistics import assert_rejected, assert_same_law, rejected
-from tests.support.tiers import usual
 
 D, L, R = dps.domains, dps.losses, dps.regularizers
 CASES = {
@@ -45,17 +44,8 @@ def walk(prepared, starts, seed):
     return last, counts[COUNT.accepted] / counts[COUNT.proposals]
 
 
-SLOW = ("absolute on a box", "nuclear")
-
-
-@usual("linear on a box")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
-        for name in CASES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_the_target_is_invariant(name):
     case = CASES[name]
     prepared = MirrorLangevin().prepare(case.target, np.random.default_rng(1))

@@ -102,6 +102,7 @@ def test_the_inverse_undoes_the_gradient(mirror):
         np.testing.assert_allclose(back, x, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_curvature_agrees_with_differences_of_the_gradient(mirror):
     rng = np.random.default_rng(3)
     size = len(directions(mirror))
@@ -117,6 +118,7 @@ def test_curvature_agrees_with_differences_of_the_gradient(mirror):
         assert maps.log_det(mirror, x) == pytest.approx(log_det, rel=1e-4, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_noise_has_the_hessian_as_covariance(mirror):
     rng = np.random.default_rng(4)
     for _ in range(10):

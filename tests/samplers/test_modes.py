@@ -8,6 +8,7 @@ import pytest
 import dpsample as dps
 from dpsample.samplers import modes as modes_module
 from dpsample.samplers.modes import cover_modes, find_modes
+from tests.support.tiers import one_in
 
 CENTER = 6.0
 
@@ -43,6 +44,7 @@ def density(energy, dim=1, **options):
     return dps.Density(energy=energy, dim=dim, convex=False, **options)
 
 
+@one_in(6)
 @pytest.mark.parametrize(
     ("energy", "dim", "centers"),
     [
@@ -59,6 +61,7 @@ def test_modes_are_found(energy, dim, centers):
     assert places == pytest.approx(sorted(centers), abs=0.3)
 
 
+@pytest.mark.slow
 def test_modes_of_a_box_and_of_a_convex_energy():
     box = dps.domains.Box(-8.0, 8.0)
     heights = [m.point[0] for m in find_modes(density(uneven, domain=box))]
@@ -67,6 +70,7 @@ def test_modes_of_a_box_and_of_a_convex_energy():
     assert find_modes(convex) == []
 
 
+@pytest.mark.slow
 def test_the_covering_gaussian_reaches_all_modes():
     target = density(far_apart)
     gaussian = modes_module.fit(target)
@@ -87,6 +91,7 @@ class TestStarts:
             theta = sample(dps.samplers.MALA())
         assert (theta > 0.0).mean(axis=1).tolist() == [1.0, 0.0, 1.0, 0.0]
 
+    @pytest.mark.slow
     def test_without_them_the_check_would_say_nothing(self, monkeypatch):
         """A planted error: all chains start at one mode, and agree."""
         monkeypatch.setattr(modes_module, "find_modes", lambda target: [])
@@ -95,6 +100,7 @@ class TestStarts:
             theta = sample(dps.samplers.MALA())
         assert (theta > 0.0).all()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("energy", "border", "share"),
         [(uneven, 0.0, 10.0 / 11.0), (far_apart, 50.0, 0.5)],

@@ -12,6 +12,7 @@ from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.univariate import log_concave
 from tests.support.exact_draws import interpreted
 from tests.support.statistics import assert_law, cdf_from_log_density, rejected
+from tests.support.tiers import one_in
 
 INF = np.inf
 NUM_DRAWS = 20_000
@@ -90,6 +91,7 @@ def test_impossible_quadratics_give_nan_and_points_themselves():
         assert np.isnan(log_concave.draw_quadratic(rng, *bad))
 
 
+@one_in(9)
 @pytest.mark.parametrize(
     "slope", [0.0, 1e-8, 0.7, 19.0, 300.0, 1e7, -1e-3, -2.0, -40.0]
 )
@@ -175,6 +177,7 @@ def test_piecewise_draws_have_the_law_of_the_quadrature(name):
     )
 
 
+@pytest.mark.slow
 def test_an_improper_energy_fails():
     empty = np.empty(0)
     code, _ = log_concave.draw_piecewise(
@@ -183,6 +186,7 @@ def test_an_improper_energy_fails():
     assert code == FUNCTION_FAILED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["line", "chord"])
 def test_compiled_equals_interpreted(name):
     slope, curvature, (low, high), kinks, rises = PIECEWISE[name]

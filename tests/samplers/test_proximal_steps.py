@@ -50,7 +50,7 @@ def candidates(
     return np.array([domain.project(row) for row in near])
 
 
-@one_in(6)
+@one_in(18)
 @pytest.mark.parametrize("options", [LASSO, ELASTIC, RIDGE, GROUPS, SPARSE_GROUPS])
 @pytest.mark.parametrize("domain", [WHOLE, BALL, CUBE, BOX, SIMPLEX])
 def test_steps_are_proximal_points(options: dict, domain: dps.domains.Domain) -> None:

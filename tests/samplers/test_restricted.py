@@ -77,7 +77,7 @@ def plane_moments(v, variance, kappa, q, lower=-INF, upper=INF, radius=INF, ball
     return [(m, s - m * m) for m, s in zip(means, seconds, strict=True)]
 
 
-@one_in(8)
+@one_in(24)
 @pytest.mark.parametrize("q", [1.2, 1.5])
 @pytest.mark.parametrize(("v", "variance", "kappa"), PLANE)
 @pytest.mark.parametrize("body", SETS, ids=str)
@@ -120,6 +120,7 @@ def test_squared_norm_without_gaussian_is_gamma(dim, q):
         assert_law(energies, gamma(0.5 * dim * (2.0 / q if q < 1.9 else 1.3)).cdf)
 
 
+@pytest.mark.slow
 def test_envelope_without_the_acceptance_step_is_rejected():
     q, kappa, stddev = 1.2, 5.0, 1.0
     limits = np.full(2, INF)
@@ -145,6 +146,7 @@ def test_envelope_without_the_acceptance_step_is_rejected():
         assert_same_law(s_wrong, exact)
 
 
+@pytest.mark.slow
 def test_compiled_equals_interpreted():
     v, out, plain = np.array([1.0, -0.4, 0.2]), np.empty(3), np.empty(3)
     zero, limit = np.zeros(3), np.full(3, 2.0)
@@ -190,7 +192,7 @@ def levels_given_the_others(draws, v, stddev, ball_p):
     return levels
 
 
-@one_in(3)
+@one_in(6)
 @pytest.mark.parametrize(("ball_p", "direction", "size", "concentration"), FAR_OUT)
 def test_draws_under_a_ball_have_their_conditional_laws(
     ball_p, direction, size, concentration
@@ -210,6 +212,7 @@ def test_draws_under_a_ball_have_their_conditional_laws(
             assert_law(level, lambda u: u)
 
 
+@one_in(6)
 @pytest.mark.parametrize("kappa", [0.0, 1.0])
 @pytest.mark.parametrize("concentration", [1.0, 1e2, 1e4, 1e8])
 @pytest.mark.parametrize("ball_p", [1.0, 1.1, 1.5, 3.0])

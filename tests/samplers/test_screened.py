@@ -15,7 +15,7 @@ from tests.support.allowances import assert_same_bits, chain_of
 from tests.support.gibbs_cases import example
 from tests.support.replicates import law_margin
 from tests.support.statistics import rejected
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import usual
 
 L, D = dps.losses, dps.domains
 LOSSES = [L.Hinge(), L.Absolute(), L.Quantile(level=0.3)]
@@ -113,7 +113,7 @@ class Balls:
 @pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
 def test_energies_and_gradients_are_those_of_all_records(loss):
     for target in targets(loss):
-        errors, levels = Balls(target).errors(np.random.default_rng(4), 300)
+        errors, levels = Balls(target).errors(np.random.default_rng(4), 120)
         assert errors.max() <= 1e-12
         assert max(levels) == 400 and min(levels) < 100 and len(set(levels)) > 20
 
@@ -210,7 +210,7 @@ def after_steps(prepared, starts, num_steps):
     return ends, counts["records"] / passes / prepared.target.data.num_records
 
 
-@one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 def test_steps_from_the_law_keep_it(name):
     case = LAWS[name]

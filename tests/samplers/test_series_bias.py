@@ -73,6 +73,7 @@ def test_overshoot_of_a_linear_loss_is_below_the_bound(variance):
         assert exact == pytest.approx(0.0064, rel=0.02)
 
 
+@pytest.mark.slow
 def test_explicit_rule_holds_on_its_whole_interval():
     for bias in np.geomspace(series_bias.MIN_BIAS, series_bias.MAX_BIAS, 120):
         rule = 1.0 / (12.0 * math.log(1.0 / bias))

@@ -17,6 +17,7 @@ from dpsample.running import chains
 from dpsample.samplers.proximal import ball_gaussian, envelope_draws
 from tests.support.exact_draws import ball_draws
 from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import one_in
 
 DIGITS = 50
 PIECES = 60
@@ -131,6 +132,7 @@ DIMS = (2, 3, 5, 10, 20, 50)
 RADII = (1.0, 10.0, 1e2, 1e3, 1e4, 1e6, 1e8, 1e12)
 
 
+@one_in(4)
 @pytest.mark.parametrize(
     ("dim", "radius", "place"),
     [
@@ -168,6 +170,7 @@ def ball_cases(num_cases):
         yield dim - 2.0, ball_gaussian.UnitBall(radius, distance, depth)
 
 
+@pytest.mark.slow
 def test_envelopes_of_balls_have_the_proved_acceptance():
     worst = np.inf
     for order, ball in ball_cases(300):

@@ -14,7 +14,7 @@ from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin
 from tests.support.statistics import assert_mean, assert_rejected, rejected
-from tests.support.tiers import by_turns, one_in, usual
+from tests.support.tiers import by_turns, one_in
 
 L, D = dps.losses, dps.domains
 SAMPLER = dps.samplers.Proximal(oracle="thinned")
@@ -75,7 +75,7 @@ def uncertain(name):
     raise AssertionError("all points are close to each other")
 
 
-@one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_acceptance_is_that_of_the_tangent_oracle(name):
     test, rng, count = uncertain(name), np.random.default_rng(1), 4200
@@ -162,7 +162,7 @@ def one_step_each(prepared, starts, rng):
     return ends, state
 
 
-@usual("absolute on a box")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", by_turns(LAWS))
 def test_a_step_from_the_law_keeps_it(name):
     case, rng = CASES[name], np.random.default_rng(5)

@@ -50,6 +50,7 @@ def test_draws_that_are_thinned_as_wanted_pass(correlations):
     assert num_passed(correlations, thinning) >= 9
 
 
+@pytest.mark.slow
 def test_many_slow_columns_need_more_thinning_than_one():
     assert wanted_thinning(share_of(ONE)) < wanted_thinning(share_of(MANY))
     assert num_passed(MANY, wanted_thinning(share_of(MANY)) // 3) <= 6

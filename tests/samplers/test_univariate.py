@@ -24,6 +24,7 @@ from tests.support.statistics import (
     cdf_from_log_density,
     rejected,
 )
+from tests.support.tiers import one_in
 
 INF = np.inf
 NUM_DRAWS = 20_000
@@ -105,6 +106,7 @@ def test_truncated_normal_has_the_closed_form_law(interval):
         assert_law(draws + 0.1 * scale, cdf)
 
 
+@pytest.mark.slow
 def test_a_mean_far_beyond_an_end_leaves_factors_their_law():
     """Planted: the rises of f are lost in the square of the distance."""
     far = 1e9
@@ -177,6 +179,7 @@ def grid_of(draws: np.ndarray, lower: float, upper: float) -> np.ndarray:
     return np.linspace(max(low, lower), min(high, upper), 100_001)
 
 
+@one_in(3)
 @pytest.mark.parametrize(("case", "mistake"), CASES)
 def test_factor_has_the_law_of_the_quadrature(case, mistake):
     draws = factors(case, seed=201)
@@ -237,6 +240,7 @@ def test_tails_begin_where_their_slope_is(exponent):
         assert abs(steepness) == pytest.approx(slope)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case, _ in CASES])
 def test_moments_are_good_to_two_percent(case):
     b, q, c, s, v, h, lower, upper = map(float, case)
@@ -263,6 +267,7 @@ def test_nan_and_empty_intervals_give_nan():
     assert np.isnan(draw_factor(rng, *flat))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case, _ in CASES[:6]])
 def test_compiled_equals_interpreted(case):
     arguments = tuple(map(float, case))
@@ -326,6 +331,7 @@ def assert_cells(draw, rate: float) -> None:
 
 
 # An envelope compares energies of size ``rate``: beyond 1e13 their digits are lost.
+@one_in(3)
 @pytest.mark.parametrize(
     ("draw", "most"),
     [(_normals_between, 1e16), (_quadratics, 1e16), (_by_envelope, 1e13)],

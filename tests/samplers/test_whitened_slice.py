@@ -44,7 +44,7 @@ def margin_of(prepared, domain, loss, *, count=6000, num_draws=1, run=None):
     return law_margin(grid_case(domain, loss), draws[:, -1])
 
 
-@one_in(4)
+@one_in(12)
 @pytest.mark.parametrize("name", TARGETS)
 def test_draws_stay_inside_and_report_their_energy(name):
     target = TARGETS[name]
@@ -122,6 +122,7 @@ def interpreted(old="", new=""):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", [("box", "absolute"), ("whole space", "logistic")])
 def test_compiled_and_interpreted_sweeps_agree(cell):
     prepared = prepared_for(grid_case(*cell).target)

@@ -16,6 +16,7 @@ from dpsample.noise import totals
 from dpsample.privacy import Budget, Ledger, LedgerFile
 from dpsample.verification.ball_checker import NotProved, prove
 from tests.support.statistics import assert_frequency, rejected
+from tests.support.tiers import one_in
 
 PURE = Budget(epsilon=1.0, delta=0.0)
 LARGE = Budget(epsilon=400.0, delta=0.0)  # hardly any noise
@@ -164,7 +165,7 @@ def test_every_statistic_is_pure_releasable_and_proved(relation):
         certificate = made.certificate
         assert made.releasable and certificate.epsilon_proved == 0.3
         assert "is 0.3-differentially private (pure) when" in certificate.statement
-        assert "2^-80" not in str(certificate)
+        assert "2^-80" not in str(certificate) + certificate.details()
         assert made.verify() and not made.verify(checker="ball").unchecked
         assert prove(made.to_json())
     for made in all_kinds(budget, seed=1).values():
@@ -194,6 +195,7 @@ def test_ledgers_add_up_and_refuse_before_the_noise(tmp_path):
     assert len(file.read().entries) == 1
 
 
+@one_in(7)
 @pytest.mark.parametrize("name", list(all_kinds(PURE, seed=2)))
 def test_files_come_back_and_bind_their_parts(name, tmp_path):
     made = all_kinds(PURE)[name]

@@ -7,6 +7,8 @@ import pytest
 from dpsample.experiments.configuration import bundle, load
 from dpsample.experiments.run import declared_reasons
 from dpsample.experiments.summaries import evaluate
+from studies import _convex_methods as methods
+from studies import printed_sgd
 from tests.support.processes import ROOT
 
 STUDIES = sorted(path.stem for path in (ROOT / "studies").glob("[a-z]*.py"))
@@ -26,3 +28,13 @@ def test_studies_of_loose_bounds_have_a_baseline(name):
     study = load(bundle(ROOT / "studies", name))
     baseline, params = study.metrics[0].baseline, study.cells()[0].params
     assert isinstance(baseline, str) or 0.0 < baseline(params) < math.inf
+
+
+def test_studies_of_bassily_compare_with_the_published_bounds():
+    """At the largest epsilon that the theorems state, and at no larger one."""
+    facts = printed_sgd.facts("linear", 2000, 5)
+    unit = methods.radius(facts) * facts.lipschitz(2.0)
+    rate = max(math.sqrt(5.0 * math.log(1.0 / methods.DELTA)) / 2000.0, 2000**-0.5)
+    assert methods.noisy_gd(facts, 1.0).printed == pytest.approx(10.0 * unit * rate)
+    assert math.isinf(methods.noisy_gd(facts, 1.5).printed)
+    assert methods.run_perturbed_objective(facts, 1.0).printed < math.inf

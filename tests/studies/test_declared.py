@@ -18,6 +18,7 @@ def test_every_exclusion_carries_a_commit():
         assert set(reasons) == set(known.get(name, {})), name
 
 
+@pytest.mark.slow
 def test_the_commits_state_the_reasons():
     try:
         is_short = declared.git("rev-parse", "--is-shallow-repository") != "false\n"

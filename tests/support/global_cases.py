@@ -12,7 +12,7 @@ from scipy.stats import chi2
 
 import dpsample as dps
 from dpsample.numerics.lazy_reals import BitStream
-from dpsample.samplers.whole_body import branches, decisions
+from dpsample.samplers.whole_body import branches, decisions, tangent_cells, tangents
 from dpsample.samplers.whole_body.decisions import Decisions
 from dpsample.samplers.whole_body.global_draws import PreparedGlobal
 from tests.support.statistics import spend
@@ -45,6 +45,18 @@ def huber(width: float) -> Callable[..., np.ndarray]:
 
 def logistic(u: np.ndarray, y: np.ndarray) -> np.ndarray:
     return softplus(-y * u)
+
+
+def hinge(u: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.maximum(1.0 - y * u, 0.0)
+
+
+def absolute(u: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.abs(u - y)
+
+
+def quantile(u: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.where(y > u, 0.75 * (y - u), 0.25 * (u - y))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +119,7 @@ class GlobalCase:
 
     @cached_property
     def masses(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """Edges of 12 cells per axis, and their masses by midpoints."""
+        """Edges of 60, 12 or 5 cells per axis, and their masses by midpoints."""
         axes = [
             low + (high - low) * (np.arange(self.fine) + 0.5) / self.fine
             for low, high in zip(*self.box, strict=True)
@@ -122,7 +134,7 @@ class GlobalCase:
         for j, (low, high) in enumerate(zip(*self.box, strict=True)):
             other = tuple(i for i in range(self.dim) if i != j)
             levels = np.cumsum(weights.sum(axis=other))
-            number = 12 if self.dim == 2 else 60
+            number = {1: 60, 2: 12, 3: 5}[self.dim]
             cut = np.searchsorted(levels, np.arange(1, number) / number) + 1
             step = (high - low) / self.fine
             edges.append(np.unique(np.r_[low, low + step * cut, high]))
@@ -265,5 +277,103 @@ CASES = {
         radius=1.2,
         loss=L.Huber(0.5),
         value=huber(0.5),
+    ),
+}
+
+
+def prepare_cells(case: GlobalCase, bug: str = "") -> PreparedGlobal:
+    """The sampler by tangents, or with one bug."""
+    steep = tangents.Frame.lowest
+    rates = tangents.log_rates
+    try:
+        if bug == "steep":
+            tangents.Frame.lowest = lambda *given: (
+                steep(*given) + branches.Fraction(3, 5)
+            )
+        if bug == "normalizer":
+            # A cell's cut of the exponential is left out of its density.
+            tangent_cells.log_rates = lambda cell: [
+                float(np.log(rate)) if rate else other
+                for rate, other in zip(np.abs(cell.rates), rates(cell), strict=True)
+            ]
+        frame = tangents.new_frame(case.target)
+        cells = tangents.find_cells(frame)
+        law = tangent_cells.CellDecisions.from_cells(frame, cells)
+    finally:
+        tangents.Frame.lowest = steep
+        tangent_cells.log_rates = rates
+    if bug in ("no cell", "factor"):
+        heavy = int(np.argmax([cell.weight for cell in cells]))
+        one = cells[heavy]
+        changed = [one._replace(weight=2 * one.weight)] if bug == "factor" else []
+        # Constants stay as they were, so the weight is not made up for.
+        constants = law.constants
+        if bug == "no cell":
+            constants = constants[:heavy] + constants[heavy + 1 :]
+        cells = cells[:heavy] + changed + cells[heavy + 1 :]
+        sums = np.cumsum([cell.weight for cell in cells], dtype=object).tolist()
+        law = replace(law, cells=cells, cumulative=sums, constants=constants)
+    return PreparedGlobal(mode=None, decisions=law)
+
+
+CELL_CASES = {
+    "hinge, d = 1": GlobalCase(
+        domain=D.Ball(2.0),
+        box=([-2.0], [2.0]),
+        k=40.0,
+        mu=0.02,
+        radius=0.0,
+        loss=L.Hinge(),
+        value=hinge,
+        fine=60_000,
+    ),
+    "hinge, ball": GlobalCase(
+        domain=D.Ball(2.0),
+        box=CUBE,
+        k=60.0,
+        mu=0.01,
+        slope=0.6,
+        radius=0.0,
+        loss=L.Hinge(),
+        value=hinge,
+    ),
+    "hinge, mode on the sphere": GlobalCase(
+        domain=D.Ball(1.0),
+        box=([-1, -1], [1, 1]),
+        k=80.0,
+        mu=0.01,
+        slope=3.0,
+        radius=0.0,
+        loss=L.Hinge(),
+        value=hinge,
+    ),
+    "absolute, box": GlobalCase(
+        domain=D.Box([-0.8, -0.4], [0.8, 2.0]),
+        box=([-0.8, -0.4], [0.8, 2.0]),
+        k=100.0,
+        mu=0.01,
+        radius=0.0,
+        loss=L.Absolute(),
+        value=absolute,
+    ),
+    "quantile, polytope": GlobalCase(
+        domain=KITE,
+        box=([-1.0, -0.5], [1.5, 1.5]),
+        k=60.0,
+        mu=0.01,
+        radius=0.0,
+        loss=L.Quantile(0.75),
+        value=quantile,
+    ),
+    "logistic, simplex": CASES["solid simplex"],
+    "hinge, d = 3": GlobalCase(
+        domain=D.Ball(1.5),
+        box=([-1.5] * 3, [1.5] * 3),
+        k=40.0,
+        mu=0.01,
+        radius=0.0,
+        loss=L.Hinge(),
+        value=hinge,
+        fine=90,
     ),
 }

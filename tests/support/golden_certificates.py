@@ -63,7 +63,8 @@ FITS = {
     "accelerated/shuffle": opt.AcceleratedClippedSGD(scheme="shuffle", num_steps=3),
     "accelerated/paper": opt.AcceleratedClippedSGD(num_steps=3),
     "localized": opt.LocalizedClippedGD(),
-    "localized/paper": opt.LocalizedClippedGD(order=4.0, moment=1.0, max_steps=5),
+    "localized/printed": opt.LocalizedClippedGD(order=4.0, moment=1.0),
+    "localized/truncated": opt.LocalizedClippedGD(order=4.0, moment=1.0, max_steps=5),
     "proximal/clip/full": PROXIMAL(batch_size=400, num_steps=3),
     "proximal/clip/poisson": PROXIMAL(batch_size=40, num_steps=3),
     **{
@@ -98,7 +99,8 @@ PRINTED = {
     "clipped/with_replacement",
     "objective/inexact",
     "accelerated/paper",
-    "localized/paper",
+    "localized/printed",
+    "localized/truncated",
 }
 
 
@@ -143,6 +145,13 @@ def of_plan():
 def of_pure_draw():
     mech = dps.calibrate(problem(), dataclasses.replace(BUDGET, delta=0.0))
     return mech.certificate.with_sampler(sampler=repr(dps.samplers.Global()))
+
+
+def of_cells():
+    mech = dps.calibrate(
+        problem(loss=dps.losses.Hinge()), dataclasses.replace(BUDGET, delta=0.0)
+    )
+    return mech.certificate.with_sampler(sampler=repr(dps.samplers.TangentCells()))
 
 
 CASE = {"sensitivity": 0.5, "p": 1.5, "r": 3.0}
@@ -194,6 +203,7 @@ GOLDEN: dict[str, Any] = {
     "draw/proximal": lambda: of_draw(dps.Proximal()),
     "draw/constanttime": lambda: of_plan(),
     "draw/global": lambda: of_pure_draw(),
+    "draw/tangentcells": lambda: of_cells(),
     "draw/exact": lambda: final(linear_facts()),
     "declared": lambda: EventCertificate.of(
         mechanism="noisy mean", budget=BUDGET, event=GaussianEvent(0.2)

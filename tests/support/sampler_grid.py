@@ -184,12 +184,17 @@ USUAL_CELLS = {
 
 
 def rows_by_tier():
-    """The usual loss of each sampler's usual domain by default; the rest is slow."""
+    """The usual loss of each sampler's usual domain by default; the rest is slow.
+
+    So is `Global`, whose draws take ten times as long: `test_global.py` has its law.
+    """
     rows = []
     for name, domain in ROWS:
         place, usual = USUAL_CELLS.get(name, ("ball", "logistic"))
         if domain == place:
-            rows.append(pytest.param(name, domain, (usual,), id=f"{name}-{domain}"))
+            marks = pytest.mark.slow if name == "Global" else ()
+            cell = (name, domain, (usual,))
+            rows.append(pytest.param(*cell, id=f"{name}-{domain}", marks=marks))
         others = tuple(x for x in LOSSES if (domain, x) != (place, usual))
         label = "-".join((name, domain, *others))
         rows.append(slow(name, domain, others, id=label))

@@ -13,6 +13,7 @@ import pytest
 
 from dpsample.tables import Schema, entries, read_table
 from dpsample.tables.read import to_frame
+from tests.support.tiers import one_in
 
 SCHEMA = Schema(
     numeric={"a": (0.0, 1.0), "b": (0.0, 9.0)}, categorical={"c": ("x", "y")}
@@ -59,6 +60,7 @@ def damaged(content, rng, turn):
 CASES = [(k, p) for k in ("csv", "tsv", "libsvm") for p in PACK] + [("parquet", "")]
 
 
+@one_in(4)
 @pytest.mark.parametrize(("kind", "pack"), CASES)
 def test_a_damaged_file_is_refused_in_the_grammar_or_read(tmp_path, kind, pack):  # S6
     content = PACK[pack](whole(kind, tmp_path))
@@ -101,6 +103,7 @@ def test_the_error_names_the_file(tmp_path, name, content):  # S6
     assert type(refusal.value) is ValueError
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("suffix", "quick"),
     [(".gz", {"compresslevel": 1}), (".bz2", {}), (".xz", {"preset": 0})],
@@ -124,6 +127,7 @@ def test_a_decompression_bomb_is_refused_before_it_fills_the_memory(
     assert len(entries.read_content(path)) == 64 * 2**20
 
 
+@one_in(3)
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
 def test_no_stream_of_a_packed_file_is_lost(tmp_path, suffix):
     """Parallel packers and `cat` write one after the other."""

@@ -161,7 +161,7 @@ def cases(draw):
 QUIET = [HealthCheck.too_slow]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=50, deadline=None, suppress_health_check=QUIET)
 @given(cases())
 def test_a_table_is_encoded_as_its_records_are_one_by_one(case):  # P1
     compare(*case)

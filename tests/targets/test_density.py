@@ -18,6 +18,7 @@ import dpsample as dps
 from dpsample.core.user_functions import UserData, UserFunction, recorded_errors
 from dpsample.targets.reduced import reduce
 from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import one_in
 
 MATRIX = np.array([[2.0, 0.5], [0.5, 1.0]])
 POINT = np.array([1.0, 2.0])
@@ -55,6 +56,7 @@ def gaussian(**options):
 
 
 class TestForms:
+    @one_in(9)
     @pytest.mark.parametrize(
         "options",
         [
@@ -83,11 +85,13 @@ class TestForms:
         assert target.energy(POINT) == pytest.approx(value, rel=1e-12)
         np.testing.assert_allclose(target.gradient(POINT), slope, rtol=1e-6)
 
+    @pytest.mark.slow
     def test_copies_have_their_own_data(self):
         copies = [copy.deepcopy(gaussian()), pickle.loads(pickle.dumps(gaussian()))]
         for other in copies:  # the originals and their data are gone
             assert other.energy(POINT) == quadratic(POINT, MATRIX)
 
+    @pytest.mark.slow
     def test_globals_are_those_of_the_construction(self, monkeypatch):
         target = dps.Density(energy=scaled, dim=2)
         monkeypatch.setitem(globals(), "SCALE", 50.0)
@@ -96,6 +100,7 @@ class TestForms:
             assert same.energy(POINT) == pytest.approx(2.5)
         assert dps.Density(energy=scaled, dim=2).energy(POINT) == pytest.approx(125.0)
 
+    @pytest.mark.slow
     def test_data_of_another_byte_order(self):
         target = gaussian(data=MATRIX.astype(">f8"))
         assert target.energy(POINT) == quadratic(POINT, MATRIX)
@@ -106,6 +111,7 @@ class TestForms:
         matrix[:] = 0.0
         assert target.energy(POINT) == quadratic(POINT, MATRIX)
 
+    @pytest.mark.slow
     def test_replace(self):
         target = dataclasses.replace(gaussian(), k=2.0)
         assert target.energy(POINT) == 2.0 * quadratic(POINT, MATRIX)
@@ -114,6 +120,7 @@ class TestForms:
         with pytest.raises(AttributeError, match="has no records"):
             getattr(gaussian(), "problem")  # noqa: B009
 
+    @pytest.mark.slow
     def test_differences_near_a_wall_and_with_a_large_offset(self):
         wall = dps.Density(
             energy=lambda x: -0.5 * np.log(x[0]) - 0.5 * np.log(1e-4 - x[0]),
@@ -198,6 +205,7 @@ scaled_by_numba = njit(scaled)
 
 
 class TestRefusals:
+    @one_in(4)
     @pytest.mark.parametrize(
         ("options", "message"),
         [
@@ -259,6 +267,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match=message):
             gaussian(**options)
 
+    @pytest.mark.slow
     def test_a_function_compiled_with_other_globals_is_refused(self, monkeypatch):
         """At the origin both values are 0."""
         dps.Density(energy=scaled_by_numba, dim=2)
@@ -266,6 +275,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match="the same function if Numba"):
             dps.Density(energy=scaled_by_numba, dim=2)
 
+    @pytest.mark.slow
     def test_replace_takes_no_other_functions(self):
         for change in ({"energy": negative}, {"data": 2.0 * MATRIX}):
             with pytest.raises(ValueError, match="Make a new Density"):
@@ -285,6 +295,7 @@ class TestRefusals:
             warnings.simplefilter("error")
             gaussian()
 
+    @pytest.mark.slow
     def test_tails_beyond_overflow_are_followed_inwards(self):
         """A funnel: along the first axis 0 times infinity begins at -700."""
 
@@ -323,6 +334,7 @@ def mean_square(target, sampler):
     return squares.mean(), chains.std(ddof=1) / np.sqrt(len(chains))
 
 
+@one_in(7)
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.__name__)
 def test_every_sampler_has_the_right_law_or_refuses(sampler):
     """exp(-50 |x|^2) in the unit disk, where the uniform law has E x^2 = 1/4."""
@@ -341,6 +353,7 @@ def half_disk(theta):
     return 0.5 * theta @ theta if theta @ theta < 4.0 else np.inf
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", ["BilliardHMC", "MALA", "RandomWalk"])
 def test_chains_start_where_the_density_is_positive(name):
     """A wide box around the support: starts outside of it would stay there."""
@@ -359,6 +372,7 @@ def fails_rarely(theta):
     return 0.5 * theta @ theta
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("energy", "message"),
     [
@@ -391,6 +405,7 @@ def raises_in_a_corner(theta):
     return theta @ theta <= 1.0
 
 
+@pytest.mark.slow
 def test_a_mode_far_away_is_found():
     """Energies of 5e15 at the origin, whose rounding is near 1."""
     target = dps.Density(energy=lambda x: 0.5 * (x[0] - 1e8) ** 2, dim=1)
@@ -399,6 +414,7 @@ def test_a_mode_far_away_is_found():
     assert np.mean(off**2) == pytest.approx(1.0, rel=0.3)
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", ["MALA", "RandomWalk", "ChordSlice"])
 def test_a_mode_in_the_corner_of_a_half_infinite_box(name):
     """exp(-x - y) above 1e6, whose interior point is as far away as the origin."""
@@ -418,6 +434,7 @@ def test_a_mode_in_the_corner_of_a_half_infinite_box(name):
     assert off.mean() == pytest.approx(1.0, rel=0.2)
 
 
+@pytest.mark.slow
 def test_trajectories_that_diverge_are_warned_of():
     """A funnel, whose neck is not reached although the chains agree."""
 
@@ -437,6 +454,7 @@ def test_lengths_whose_squares_are_no_numbers_are_refused(upper):
         dps.Density(energy=lambda x: 0.0, dim=2, domain=box)
 
 
+@pytest.mark.slow
 def test_equalities_are_drawn_in_free_coordinates():
     """Dirichlet(2, 2, 2) on a polytope that is the simplex."""
     polytope = dps.domains.Polytope(
@@ -605,6 +623,7 @@ def test_failures_of_two_threads_are_not_mixed():
             assert text in target.describe_failure()
 
 
+@pytest.mark.slow
 def test_checkpoints_know_the_functions(tmp_path):
     file = tmp_path / "chain"
     options = {"num_draws": 20, "seed": 1, "progress": False, "check": False}

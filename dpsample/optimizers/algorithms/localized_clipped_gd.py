@@ -4,10 +4,10 @@ Xu et al. (arXiv 2026), Algorithms 3, 4 and 5. Phase i solves :math:`\min \frac1
 \sum f_C + \frac1{2 \eta_i n_i} |w - w_{i-1}|^2` on :math:`n_i = \lfloor n/2^i \rfloor`
 fresh records, where :math:`f_C` is a record's loss with gradients clipped to length C,
 :math:`w_{i-1}` the output of the phase before, and :math:`\eta_i = \eta/4^i`. The
-solution has a certified accuracy, whereas the published version takes more than n^2
-passes. Then Gaussian noise is added. The minimizers of neighboring data sets are at
-most :math:`s C \eta_i` apart, with s = 2 for a replaced record and 1 for a record that
-is set to zero. Later phases are closer to the minimizer, and need less noise.
+solution has a certified accuracy. Then Gaussian noise is added. The minimizers of
+neighboring data sets are at most :math:`s C \eta_i` apart, with s = 2 for a replaced
+record and 1 for a record that is set to zero. Later phases are closer to the minimizer,
+and need less noise.
 Algorithms 4 and 5 make several such runs. Each starts at the output of the run before.
 """
 
@@ -33,6 +33,7 @@ from dpsample.optimizers.printed import (
     PrintedLocalization,
     printed_event,
     printed_loops,
+    printed_minimizations,
     printed_phases,
 )
 from dpsample.privacy.accounting.events import GaussianEvent
@@ -154,22 +155,23 @@ class LocalizedRuns(HeavyTailed):
     ----------
     accuracy : float
         Part of the sensitivity that the error of the certified solver may add.
-    max_steps : int
-        Number of gradient steps of a phase with calibration "paper", because the
-        published number is too large to run. It is not used otherwise.
+    max_steps : int, optional
+        With calibration "paper", truncate every phase to this many gradient steps. By
+        default phases are not truncated. It is not used otherwise.
     failure : float
         Failure probability beta of the published step size. It is not used otherwise.
     """
 
     accuracy: float = 1e-4
-    max_steps: int = 1000
+    max_steps: int | None = None
     failure: float = 0.05
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
         check.open_interval(0.0, 1.0, accuracy=self.accuracy, failure=self.failure)
-        check.integer(1, max_steps=self.max_steps)
+        if self.max_steps is not None:
+            check.integer(1, max_steps=self.max_steps)
 
     def _runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
         """Return the localized runs, here one on all records."""
@@ -209,9 +211,9 @@ class LocalizedRuns(HeavyTailed):
         self, facts: PublicFacts, scales: HeavyTailedScales, budget: Budget | None
     ) -> Recipe:
         """Return a recipe of published phases, with their true privacy event."""
-        loops, printed = list[Phase](), list[PrintedLocalization]()
+        phases, printed = list[Phase](), list[PrintedLocalization]()
         for run in self._runs(facts, scales):
-            phases = printed_phases(
+            schedule = printed_phases(
                 scales,
                 budget,
                 first=run.first,
@@ -219,22 +221,37 @@ class LocalizedRuns(HeavyTailed):
                 distance=run.distance,
                 failure=self.failure,
             )
-            printed.extend(phases)
-            loops.extend(printed_loops(phases, self.max_steps, run.local_radius))
+            printed.extend(schedule)
+            if self.max_steps is None:
+                phases.extend(
+                    printed_minimizations(
+                        facts, scales, schedule, self.accuracy, run.local_radius
+                    )
+                )
+            else:
+                phases.extend(printed_loops(schedule, self.max_steps, run.local_radius))
         event = None
         if budget is not None:
-            event = printed_event(facts, scales, tuple(printed), self.max_steps)
+            event = printed_event(
+                facts,
+                scales,
+                tuple(printed),
+                max_steps=self.max_steps,
+                accuracy=self.accuracy,
+            )
+        inputs: dict[str, float | int | str] = {
+            "num_phases": len(phases),
+            "printed_steps_of_first_phase": printed[0].num_steps,
+            "first_noise_stddev": printed[0].stddev,
+            "last_noise_stddev": printed[-1].stddev,
+        }
+        if self.max_steps is not None:
+            inputs["max_steps"] = self.max_steps
         return Recipe(
-            phases=tuple(loops),
+            phases=tuple(phases),
             event=event,
-            inputs={
-                "num_phases": len(loops),
-                "max_steps": self.max_steps,
-                "printed_steps_of_first_phase": printed[0].num_steps,
-                "first_noise_stddev": printed[0].stddev,
-                "last_noise_stddev": printed[-1].stddev,
-            },
-            kind="localized/paper",
+            inputs=inputs,
+            kind="localized/" + ("printed" if self.max_steps is None else "truncated"),
         )
 
 
@@ -242,9 +259,7 @@ class LocalizedRuns(HeavyTailed):
 class LocalizedClippedGD(LocalizedRuns):
     r"""Localized minimization of the clipped risk, with noise after every phase.
 
-    It is LNC-GM of Xu et al. (arXiv 2026), Algorithm 3. With calibration "paper" it is
-    LNC-GM truncated: steps of a phase are cut at ``max_steps``, where the first phase
-    of the paper has n_1^(2p).
+    It is LNC-GM of Xu et al. (arXiv 2026), Algorithm 3.
 
     Phase i reads :math:`n_i = \lfloor n/2^i \rfloor` fresh records, minimizes their
     clipped risk plus :math:`\frac1{2 \eta_i n_i} |w - w_{i-1}|^2` over the domain to a
@@ -253,9 +268,15 @@ class LocalizedClippedGD(LocalizedRuns):
     3, with one threshold C for all phases, :math:`\lambda_i = 1/(\eta_i n_i)` and exact
     solutions. C and eta minimize `risk_bound`.
 
-    With calibration "paper" the published schedule is run by gradient descent, its
-    steps capped at ``max_steps`` per phase; ``order`` is then the paper's 2k. The
-    certificate states the epsilon that the published noise proves.
+    With calibration "paper" the schedule and the noise are the published ones, and
+    ``order`` is the paper's 2k. The first phase is said to take about
+    :math:`n_1^{2p} \log n` passes of gradient descent, :math:`10^8` for :math:`n =
+    10^4`, which end near the minimizer of the phase. A certified solver finds the same
+    point: its error is at most that of the published number of steps, or ``accuracy``
+    times the distance that one record may move it. With ``max_steps`` it is LNC-GM
+    truncated, whose phases are that many steps of gradient descent. Outputs of phases
+    are projected on the domain, as the next phase needs. The certificate states the
+    epsilon that the published noise proves.
 
     Parameters
     ----------
@@ -268,7 +289,8 @@ class LocalizedClippedGD(LocalizedRuns):
     ------
     ValueError
         If a number is out of its range; in `recipe`, if the loss is not smooth or a
-        bound is missing.
+        bound is missing, or with calibration "paper" if a published step is longer than
+        1/smoothness, for which it is not stated.
 
     Guarantee
     ---------

@@ -152,9 +152,10 @@ class NoisyMirrorDescent(Optimizer):
     rate :math:`\kappa^{4/5} (\sqrt d/(n\epsilon))^{2/5}` of Theorem 7 to
     :math:`\kappa^{3/4} (\sqrt d/(n\epsilon))^{1/2}`, up to logarithms.
 
-    With calibration "paper", T, alpha, gamma = beta and the generalized Gaussian noise
-    are those of Algorithm 3 and Theorem 7 (with the constant 1 in T), and the potential
-    is the corrected one. ``ridge``, ``step_size`` and ``noise`` are not used.
+    With calibration "paper", T, alpha, gamma = beta, the generalized Gaussian noise and
+    the potential, of exponent kappa/(kappa - 1), are those of Algorithm 3 and Theorem 7
+    (with the constant 1 in T; gradient-E1). ``ridge``, ``step_size`` and ``noise`` are
+    not used. It needs p < 2 and two columns or more.
 
     Parameters
     ----------

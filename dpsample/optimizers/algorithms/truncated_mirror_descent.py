@@ -254,10 +254,10 @@ class TruncatedMirrorDescent(Optimizer):
     A step that leaves the ball takes its exact Bregman projection, the constrained
     minimum of the mirror step.
 
-    With calibration "paper" (``scheme="shuffle"``, p < 2) schedule and noise are those
-    of Algorithm 4 and Theorem 10 with constants 1. They are claimed for epsilon <
-    :math:`\sqrt{\log(n/\delta)/n}` only. The certificate states the epsilon that is
-    proved.
+    With calibration "paper" (``scheme="shuffle"``, 1 < p < 2) schedule, noise and
+    potential are those of Algorithm 4 and Theorem 10 with constants 1. They are claimed
+    for epsilon < :math:`\sqrt{\log(n/\delta)/n}` only. The certificate states the
+    epsilon that is proved.
 
     Parameters
     ----------

@@ -313,8 +313,7 @@ class MirrorStep(Step):
         check.positive(kappa=self.kappa)
         check.non_negative(alpha=self.alpha)
         check.at_least(0.0, radius=self.radius)
-        if not 1.0 < self.exponent <= 2.0:
-            check.fail("exponent", "> 1 and <= 2", self.exponent)
+        check.open_interval(1.0, math.inf, exponent=self.exponent)
         if self.ball_exponent is not None:
             check.at_least(1.0, ball_exponent=self.ball_exponent)
             if self.ball_exponent > self.exponent:

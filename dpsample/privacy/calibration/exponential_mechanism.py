@@ -51,6 +51,7 @@ from functools import cached_property, partial
 from typing import Any, Literal
 
 from dpsample.core import check
+from dpsample.core.markup import describe
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.terms import (
@@ -147,6 +148,20 @@ class ExponentialMechanism(MechanismTerms):
                 "Call dps.calibrate(problem, budget) again.",
             )
         return Gibbs(problem, k=self.k, mu=self.mu, regularizer=self.regularizer)
+
+    def _repr_html_(self) -> str:
+        """Return the most important numbers as a table, for notebooks."""
+        described = self.regularizer.describe(self.facts.domain, self.facts.dim)
+        rows = [
+            ("density", f"exp(-k (F + mu r)), k = {self.k:.6g}, mu = {self.mu:.6g}"),
+            ("budget", self.budget),
+            ("privacy", f"gdp = {self.gdp:.6g}, delta_0 = {self.delta_exact:.6g}"),
+            ("sampler", f"may have a total-variation error of {self.gamma:.6g}"),
+            ("risk bound", self.risk_statement),
+            ("regularizer", described),
+            *self.facts.rows(),
+        ]
+        return describe("ExponentialMechanism", rows)
 
     def __repr__(self) -> str:
         """Return the most important numbers."""

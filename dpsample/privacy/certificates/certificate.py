@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +16,9 @@ from dpsample.privacy.accounting.events import (
     NearEvent,
 )
 from dpsample.privacy.certificates.former_calls import read_mechanism
+from dpsample.privacy.certificates.json_form import round_up
 from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
+from dpsample.privacy.certificates.overview import domain_name
 from dpsample.privacy.certificates.page import Published
 from dpsample.privacy.certificates.registry import (
     Kind,
@@ -202,14 +205,61 @@ class Certificate(Published, MechanismTerms):
     def _facts_and_risk(self) -> tuple[PublicFacts, AttackRisk]:
         return self.facts, self.attack_risk
 
-    def _rows(self) -> list[tuple[str, str]]:
-        """Return name and value of every line of the certificate."""
-        facts = self.facts
+    @property
+    def _kind(self) -> str:
+        return kind_of(self.sampler)
+
+    def _obstacles(self) -> tuple[str, ...]:
         obstacles = {
             "the random bits are seeded": self.seeded,
             "the published constants are not proved": not self.is_proved,
             "no sampler is named": self.sampler is None,
         }
+        return tuple(words for words, is_there in obstacles.items() if is_there)
+
+    def _accuracy(self) -> str:
+        """Return the meaning of the risk bound, in words."""
+        if not self.is_proved:
+            return ""
+        if self.confidence is not None:
+            said = self.risk_statement
+            return f"Proved for the exact distribution of the draw: {said}."
+        bound, value = round_up(self.risk_bound), "expected loss"
+        if self.has_ridge:
+            value += " plus penalty"
+        average, of_what = "On average over draws", "the records"
+        if self.risk == "population":
+            average += (
+                " and over records that are an independent sample of a population"
+            )
+            of_what = "a new record"
+        return (
+            f"{average}, the {value} of {of_what} is at most {bound} above the "
+            f"smallest one in {domain_name(self.facts.domain)}. This bound is proved "
+            "for the exact distribution of the draw. It is not an estimate."
+        )
+
+    def _spending(self) -> str:
+        """Return what delta is spent on."""
+        total = f"epsilon = {round_up(self.epsilon_proved)}"
+        total += f", delta = {self.budget.delta!r}"
+        sampler = "nothing for the sampler"
+        if self.gamma > 0.0:
+            cost = self.gamma * (1.0 + math.exp(min(self.epsilon_proved, 700.0)))
+            sampler = f"(1 + e^epsilon) gamma = {cost:.6g} for the sampler"
+        return f"{total} (delta_0 = {self.delta_exact:.6g} for the draw, {sampler})"
+
+    def _settings(self) -> str:
+        """Return the public inputs of the calibration that no other line has."""
+        names = ("p", "risk", "calibration", "sampler_share", "strong_convexity")
+        listed = [f"{name} = {getattr(self, name)!r}" for name in names]
+        if self.confidence is not None:
+            listed.append(f"confidence = {self.confidence!r}")
+        return ", ".join([*listed, f"relation = {self.budget.relation}"])
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """Return name and value of every line of the details."""
+        facts = self.facts
         sampler = "an exact draw (no sampler yet)"
         if self.sampler is not None:
             sampler = str(self.sampler)
@@ -223,7 +273,8 @@ class Certificate(Published, MechanismTerms):
         described = self.regularizer.describe(facts.domain, facts.dim)
         return [
             ("guarantee", self.statement),
-            ("releasable", self._may_be_released(obstacles)),
+            ("releasable", self._may_be_released()),
+            ("spending", self._spending()),
             ("density", f"exp(-k (F + mu r)), k = {self.k:.6g}, mu = {self.mu:.6g}"),
             ("privacy", privacy),
             ("sampler", f"{sampler}; total variation <= {self.gamma:.6g}{limit}"),
@@ -232,8 +283,8 @@ class Certificate(Published, MechanismTerms):
             *facts.rows(),
             ("regularizer", f"{described}, range {self.range_bound:.6g}"),
             ("sensitivity", sensitivity),
-            ("theorems", "\n".join(self.words(self.theorems))),
-            ("assumptions", "\n".join(self.words(self.assumptions))),
+            ("settings", self._settings()),
+            *self._foundation(),
         ]
 
 
@@ -263,7 +314,9 @@ def check_may_be_pure(sampler: MechanismSpec) -> None:
     kind = registry().kind(kind_of(sampler))
     if not (kind.exact and kind.counted):
         remedy = "Every other one has an error, which only delta > 0 can pay."
-        check.fail("sampler", "Global() at delta = 0", str(sampler), remedy)
+        check.fail(
+            "sampler", "Global() or TangentCells() at delta = 0", str(sampler), remedy
+        )
 
 
 def assumptions_of(

@@ -240,8 +240,11 @@ class EventCertificate(Published):
     def _facts_and_risk(self) -> tuple[PublicFacts | None, AttackRisk | None]:
         return self.facts, None if self.event is None else self.attack_risk
 
-    def _rows(self) -> list[tuple[str, str]]:
-        """Return name and value of every line of the certificate."""
+    @property
+    def _kind(self) -> str:
+        return self.kind
+
+    def _obstacles(self) -> tuple[str, ...]:
         obstacles = {
             "the random bits are seeded": self.seeded,
             "the published constants are not proved": self.calibration == "paper",
@@ -249,17 +252,21 @@ class EventCertificate(Published):
             "its author declares the event": self.kind == "declared",
             "idealized numerics": self.kind.endswith("/idealized"),
         }
+        return tuple(words for words, is_there in obstacles.items() if is_there)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """Return name and value of every line of the details."""
         facts_rows = () if self.facts is None else self.facts.rows()
         return [
             ("guarantee", self.statement),
-            ("releasable", self._may_be_released(obstacles)),
+            ("releasable", self._may_be_released()),
             ("mechanism", str(self.mechanism)),
             ("event", "none" if self.event is None else repr(self.event)),
             ("attacks", "" if self.event is None else str(self.attack_risk)),
             *facts_rows,
             ("inputs", "\n".join(f"{name} = {value!r}" for name, value in self.inputs)),
-            ("theorems", "\n".join(self.words(self.theorems))),
-            ("assumptions", "\n".join(self.words(self.assumptions))),
+            ("settings", f"calibration = {self.calibration}, {self.budget!r}"),
+            *self._foundation(),
         ]
 
 

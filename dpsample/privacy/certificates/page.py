@@ -5,150 +5,105 @@ functions return sections of the page as `Html`, in the order in which they stan
 
 The page is complete in itself. It has no script, font or picture from elsewhere, and
 the file to verify is inside, as a link with its content. Only the private answer on it
-depends on the records.
+depends on the records. What the publisher states about the release is shown as such,
+and is not part of the certificate.
 """
 
 from __future__ import annotations
 
 import base64
-import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.markup import Html, describe, table, tag
 from dpsample.core.public import __version__
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
-from dpsample.privacy.accounting.attack_risk import (
-    QUESTIONS,
-    REPORTED_RATES,
-    AttackRisk,
-    percent,
-)
+from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.certificates.json_form import round_up
+from dpsample.privacy.certificates.overview import (
+    COLUMNS,
+    Overview,
+    State,
+    as_text,
+    overview,
+)
 from dpsample.privacy.certificates.registry import registry
-from dpsample.privacy.certificates.sealed import ADDS_UP, Sealed
+from dpsample.privacy.certificates.sealed import Sealed
 
-# Maximum number of coefficients in the first table, which shows the largest ones.
-MAX_BARS = 30
-# The other world to which the guarantee compares, by the neighboring relation.
-OTHERWISE = {
-    "replace_one": "had one record held any other values",
-    "zero_out": "had one record been left out",
-}
+# Maximum number of coefficients in the first table, which shows the largest ones. With
+# so many the page still prints on one sheet.
+MAX_BARS = 12
 # Information about a single record in the answer, by the level of protection.
 PROTECTION = {
-    "high": "so that the answer says very little about any single record",
-    "limited": "which limits what the answer says about any single record",
-    "weak": "but so little of it that the answer may say much about a single record",
-    "none": "but the answer may say nearly everything about a single record",
+    "high": "so that the results say very little about any single record",
+    "limited": "which limits what the results say about any single record",
+    "weak": "but so little of it that the results may say much about a single record",
+    "none": "but the results may say nearly everything about a single record",
 }
 SEAL = {"yes": "✔", "weak": "⚠", "no": "✘"}
-# Style sheet of the page, for screens and for print.
+# Style sheet of the page, for screens and for one printed sheet of A4.
 STYLE = """
 :root { color-scheme: light; }
-body { font: 1rem/1.55 system-ui, sans-serif; color: #1a1a1a; background: #fff;
-  max-width: 46rem; margin: 0 auto; padding: 1rem; overflow-wrap: break-word; }
+* { box-sizing: border-box; }
+body { font: 1rem/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
+  max-width: 58rem; margin: 0 auto; padding: 1rem; overflow-wrap: break-word; }
 bdi, code, .details td { overflow-wrap: anywhere; }
-h1 { font-size: 1.9rem; margin: .5rem 0; } h2 { margin: 2.2rem 0 .6rem; }
-h1, h2 { line-height: 1.2; }
+h1 { font-size: 1.8rem; margin: .3rem 0; }
+h2 { font-size: 1.2rem; margin: 1.4rem 0 .4rem; }
+h1, h2 { line-height: 1.2; } p { margin: .4rem 0; }
 a { color: #0b4f8a; }
-.state { border: 2px solid; border-left-width: .6rem; padding: .6rem .8rem;
-  font-size: 1.15rem; font-weight: 600; }
+.state { border: 2px solid; border-left-width: .6rem; padding: .5rem .8rem;
+  font-weight: 600; }
 .yes { color: #14532d; } .no, .weak { color: #8a1c1c; }
-blockquote { margin: 1rem 0; padding: .2rem 1rem; border-left: 4px solid #767676; }
-table { border-collapse: collapse; width: 100%; margin: 1rem 0; }
-caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
-th, td { text-align: left; vertical-align: top; padding: .35rem .5rem;
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem .9rem;
+  margin: .5rem 0; } dt { font-weight: 600; } dd { margin: 0; min-width: 0; }
+.blank { border-bottom: 1px solid #767676; min-height: 1.3em; }
+.pair { display: flex; flex-wrap: wrap; gap: 0 1.6rem; }
+.pair > * { flex: 1 1 24rem; min-width: 0; }
+table { border-collapse: collapse; width: 100%; margin: .6rem 0; }
+caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }
+th, td { text-align: left; vertical-align: top; padding: .25rem .4rem;
   border-bottom: 1px solid #c4c4c4; }
 th { font-weight: 600; } thead th { border-bottom: 2px solid #1a1a1a; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
-td.number { white-space: nowrap; }
-figure { margin: 1.2rem 0; } figcaption { color: #444; font-size: .95rem; }
-svg { width: 100%; height: auto; } .chart { max-width: 30rem; display: block; }
-.bar { width: 38%; } .bar svg { height: 1rem; vertical-align: middle; }
+td.number { white-space: nowrap; } tbody th { min-width: 7.5rem; }
+figure { margin: .6rem 0; } figcaption, .note { color: #444; font-size: .92rem; }
+svg { width: 100%; height: auto; } .chart { max-width: 27rem; display: block; }
+.bar { width: 22%; } .bar svg { height: 1rem; vertical-align: middle; }
 .details th { width: 8.5rem; } .details td { white-space: pre-line; }
-.exact { color: #444; font-size: .875rem; display: block; }
-li { margin: .45rem 0; }
+ol, ul { margin: .4rem 0; padding-left: 1.5rem; } li { margin: .25rem 0; }
+.box { font-size: 1.1em; }
 code { font: .95em ui-monospace, monospace; background: #f1f1f1; padding: .1em .3em; }
-footer { margin-top: 3rem; border-top: 1px solid #c4c4c4; color: #444; }
-@media (max-width: 30rem) { th, td { padding: .3rem .25rem; }
-  .details th { width: 6rem; } .bar { width: 28%; } }
-@media print { body { max-width: none; font-size: 10pt; padding: 0; }
-  h2 { break-after: avoid; } tr, figure, blockquote { break-inside: avoid; } }
+summary { cursor: pointer; font-weight: 600; padding: .4rem 0; }
+footer { margin-top: 1.5rem; border-top: 1px solid #c4c4c4; color: #444; }
+@media (max-width: 30rem) { th, td { padding: .25rem .2rem; font-size: .92rem; }
+  dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
+  .details th { width: 6rem; } .bar { width: 15%; } .pair > * { flex-basis: 100%; } }
+@page { size: A4; margin: 9mm 11mm; }
+@media print {
+  body { max-width: none; font-size: 7.6pt; line-height: 1.25; padding: 0; }
+  h1 { font-size: 12pt; margin: 0; } h2 { font-size: 9pt; margin: 4pt 0 1pt; }
+  p, dl, ol, ul, table, figure { margin: 2pt 0; } li { margin: .5pt 0; }
+  th, td { padding: 1pt 3pt; } .state { padding: 2pt 5pt; } dl { gap: 1pt 6pt; }
+  .publisher { grid-template-columns: max-content 1fr max-content 1fr; }
+  .chart { max-width: 6.2cm; } figcaption, .note { font-size: 1em; }
+  .pair > * { flex-basis: 7cm; } .pair { gap: 0 12pt; }
+  details:not([open]) { display: none; } footer { margin-top: 4pt; }
+  h2 { break-after: avoid; } tr, figure { break-inside: avoid; } }
 """
 
 
-class Html(str):
-    """A piece of markup. Strings of any other type are escaped on the page."""
+class Answered(NamedTuple):
+    """The private numbers, and what they stand for."""
 
-    __slots__ = ()
-
-
-def escape_hidden(text: str) -> str:
-    r"""Return a text in which invisible characters are replaced by escapes.
-
-    Names come from files. A character that reverses the direction of writing, for
-    example, could show a reader another text than a program reads.
-
-    Examples
-    --------
-    >>> escape_hidden("a" + chr(0x202E) + "b")
-    'a\\u202eb'
-    """
-    # Joiners belong to the spelling in several scripts, and the page itself has spaces
-    # that do not break.
-    return "".join(
-        c
-        if c.isprintable() or c in "\n\xa0\u200c\u200d"
-        else c.encode("unicode_escape").decode()
-        for c in text
-    )
-
-
-def tag(name: str, *content: str, **attributes: object) -> Html:
-    """Return one HTML element. Attributes and content that is not markup are escaped.
-
-    An underscore in the name of an attribute stands for a hyphen, and one at its end is
-    left out, because ``class`` is a keyword of Python.
-
-    Examples
-    --------
-    >>> tag("td", "<script>", class_="number")
-    '<td class="number">&lt;script&gt;</td>'
-    """
-    inner = "".join(
-        part if isinstance(part, Html) else html.escape(escape_hidden(part))
-        for part in content
-    )
-    rendered = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
-        for key, value in attributes.items()
-    )
-    return Html(f"<{name}{rendered}>{inner}</{name}>")
-
-
-def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
-    """Return a table whose first column has names and whose others have numbers."""
-    top = [tag("th", head[0], scope="col")]
-    top += [tag("th", cell, scope="col", class_="number") for cell in head[1:]]
-    body = [
-        tag(
-            "tr",
-            tag("th", row[0], scope="row"),
-            *(tag("td", cell, class_="number") for cell in row[1:]),
-        )
-        for row in rows
-    ]
-    return tag(
-        "table",
-        tag("caption", caption),
-        tag("thead", tag("tr", *top)),
-        tag("tbody", *body),
-    )
+    name: str
+    value: float
+    unit: str = ""  # what a feature of 1 is, in the units of its column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +115,11 @@ class AxisScale:
     ticks: Sequence[float]
     label: str
     is_log: bool = False
+    is_share: bool = False  # whether ticks are shown in percent
+
+    def tick_text(self, tick: float) -> str:
+        """Return the text of a tick."""
+        return f"{100 * tick:g}%" if self.is_share else f"{tick:g}"
 
     def position(self, value: float) -> float:
         """Return the position of a value, from 0 at the low end to 1 at the high end.
@@ -172,12 +132,14 @@ class AxisScale:
         return (value - self.low) / (self.high - self.low)
 
 
-def decade_scale(label: str, low: float) -> AxisScale:
+def decade_scale(label: str, low: float, *, is_share: bool = False) -> AxisScale:
     """Return a logarithmic scale from a power of ten to 1."""
     exponents = range(round(math.log10(low)), 1)
     interval = -(-len(exponents) // 8)  # at most eight ticks
     ticks = [10.0**e for e in exponents if e % interval == 0]
-    return AxisScale(low=low, high=1.0, ticks=ticks, label=label, is_log=True)
+    return AxisScale(
+        low=low, high=1.0, ticks=ticks, label=label, is_log=True, is_share=is_share
+    )
 
 
 class NamePosition(NamedTuple):
@@ -209,7 +171,7 @@ class ChartPlane:
     width: float = 400.0
     height: float = 290.0
     left: float = 74.0  # of the axes, as are the next three
-    right: float = 386.0
+    right: float = 380.0
     top: float = 12.0
     bottom: float = 244.0
 
@@ -225,11 +187,11 @@ class ChartPlane:
         for tick in self.x.ticks:
             a, b = self.to_pixels(tick, self.y.low)
             parts += [svg_line([(a, b), (a, self.top)], stroke="#ddd")]
-            parts += [svg_label(f"{tick:g}", a, b + 18.0, "middle")]
+            parts += [svg_label(self.x.tick_text(tick), a, b + 18.0, "middle")]
         for tick in self.y.ticks:
             a, b = self.to_pixels(self.x.low, tick)
             parts += [svg_line([(a, b), (self.right, b)], stroke="#ddd")]
-            parts += [svg_label(f"{tick:g}", a - 6.0, b + 4.0, "end")]
+            parts += [svg_label(self.y.tick_text(tick), a - 6.0, b + 4.0, "end")]
         center = (self.left + self.right) / 2.0
         parts += [svg_label(self.x.label, center, self.height - 8.0, "middle")]
         rotation = f"rotate(-90 14 {self.bottom / 2.0})"
@@ -284,61 +246,77 @@ def chart(
     )
 
 
-def attack_section(risk: AttackRisk) -> list[Html]:
-    """Return bounds on all attacks, in a table, in a chart and in sentences."""
-    rows = []
-    for rate in REPORTED_RATES:
-        true_positive_rate = float(risk.true_positive_rate(rate))
-        odds = f"{float(percent(true_positive_rate / rate, up=True)) / 100:.4g}"
-        true_cases = f"{percent(true_positive_rate, up=True)}\u00a0%"
-        alarms = f"{100 * rate:g}\u00a0%"
-        rows.append((alarms, true_cases, alarms, f"×\u00a0{odds}"))
+def state_line(state: State, warnings: Sequence[str] = ()) -> Html:
+    """Return a line that says whether the answer may be published, with a sign."""
+    parts = [*warnings, state.text] if state.kind == "weak" else [state.text, *warnings]
+    words = " ".join(parts)
+    return tag("p", f"{SEAL[state.kind]} {words}", class_=f"state {state.kind}")
+
+
+def publisher_section(publisher: Mapping[str, str]) -> list[Html]:
+    """Return the statements of the publisher. What is not stated is left blank."""
+    parts = []
+    for key, name in registry().screen["publisher"].items():
+        stated = publisher.get(key, "")
+        blank = {} if stated else {"class_": "blank"}
+        parts += [tag("dt", name), tag("dd", stated, **blank)]
+    note = "By the publisher. The certificate does not cover these lines."
+    return [tag("dl", *parts, class_="publisher"), tag("p", note, class_="note")]
+
+
+def summary_section(certificate: Sealed, screen: Overview) -> list[Html]:
+    """Return the page in short. Every sentence follows from the certificate."""
+    records = screen.records
+    if not screen.attacks:
+        said = f"This page accompanies results from {records}. No protection is proved."
+        return [tag("p", said)]
+    first = (
+        f"This page accompanies statistical results computed from {records}. Random "
+        "noise was built into the computation on purpose, "
+        f"{PROTECTION[certificate.level]}. The guarantee is mathematical. It holds "
+        "against attackers with any background knowledge, under the conditions below."
+    )
+    # The sentences above presuppose that the obstacle to publication is removed.
+    if not certificate.releasable:
+        first += " It holds only without the obstacle above."
+    return [tag("p", first)]
+
+
+def attack_section(risk: AttackRisk, screen: Overview) -> list[Html]:
+    """Return bounds on all attacks, in sentences, in a table and in a chart."""
     # Ten points for each factor of ten draw a smooth curve.
-    grid = np.geomspace(1e-4, 1.0, 41).tolist()
+    lowest = 1e-3
+    grid = np.geomspace(lowest, 1.0, 31).tolist()
     best_attacks = [(rate, float(risk.true_positive_rate(rate))) for rate in grid]
     picture = chart(
-        decade_scale("share of false alarms", 1e-4),
-        decade_scale("share of true cases found", 1e-4),
+        decade_scale("false alarms accepted", lowest, is_share=True),
+        decade_scale("true cases found, at most", lowest, is_share=True),
         title=(
             "Line: the largest share of true cases that an attack finds, over its "
-            "share of false alarms. Dashed line below it: a blind guess."
+            "share of false alarms. The dashed line below it is guessing."
         ),
         lines=[
             ("any attack, at most", best_attacks, NamePosition(-8.0, -4.0, "end")),
             (
-                "blind guess",
+                "guessing",
                 [(rate, rate) for rate in grid],
                 NamePosition(8.0, 16.0, "start"),
             ),
         ],
         name="attacks",
     )
+    caption = tag("figcaption", "The closer the two lines, the less can be learnt.")
     return [
+        tag("p", screen.attacker),
         tag(
-            "p",
-            f"An attacker sees the answer and asks {QUESTIONS[risk.relation]}. The "
-            "table bounds how many true cases he finds, by how many false alarms he "
-            "accepts. The bounds hold for every attacker, whatever else he knows.",
-        ),
-        table(
-            "Bounds of any attack",
-            ["False alarms", "True cases found, at most"]
-            + ["By blind guess", "One alarm raises the odds, at most"],
-            rows,
-        ),
-        tag(
-            "p",
-            "The last column is the Bayes factor of an alarm, by which it can multiply "
-            "the odds that a suspicion is true. If both cases are equally likely, an "
-            "attacker is wrong at least "
-            f"{percent(risk.bayes_risk(), up=False)}\u00a0% of the time (blind guess: "
-            "50\u00a0%). His advantage, true cases found less false alarms, is at most "
-            f"{percent(risk.advantage, up=True)}\u00a0%.",
-        ),
-        tag(
-            "figure",
-            picture,
-            tag("figcaption", "The closer the two lines, the less can be learnt."),
+            "div",
+            tag(
+                "div",
+                table("Bounds of any attack", COLUMNS, screen.attacks),
+                tag("p", screen.after_attacks),
+            ),
+            tag("figure", picture, caption),
+            class_="pair",
         ),
     ]
 
@@ -401,15 +379,17 @@ def shorten_name(name: str) -> str:
     return f"{name[:limit]}… ({len(name)} characters)"
 
 
-def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
+def coefficients(caption: str, answer: Sequence[Answered]) -> Html:
     """Return a table of names and values, with bars that begin at a common zero."""
     # The range includes 0, at which all bars begin.
-    low = min(0.0, *(value for _, value in pairs))
-    high = max(0.0, *(value for _, value in pairs))
+    low = min(0.0, *(item.value for item in answer))
+    high = max(0.0, *(item.value for item in answer))
     # Lengths of bars are percentages of the range.
     unit = 100.0 / (high - low or 1.0)
+    has_units = any(item.unit for item in answer)
     rows = []
-    for name, value in pairs:
+    for item in answer:
+        value = item.value
         start, size = (min(value, 0.0) - low) * unit, abs(value) * unit
         bar = {"x": f"{start:.2f}", "width": f"{size:.2f}", "y": 2, "height": 6}
         zero = {"x": f"{-low * unit - 0.25:.2f}", "width": 0.5, "height": 10}
@@ -421,96 +401,60 @@ def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
             preserveAspectRatio="none",
             aria_hidden="true",
         )
-        cells = (
-            tag("th", tag("bdi", shorten_name(name)), scope="row"),
-            tag("td", f"{value:.6g}".replace("-", "−"), class_="number"),
+        cells = [
+            tag("th", tag("bdi", shorten_name(item.name)), scope="row"),
+            tag("td", f"{value:.3g}".replace("-", "−"), class_="number"),
             tag("td", chart_of_value, class_="bar"),
-        )
+        ]
+        if has_units:
+            cells.insert(2, tag("td", shorten_name(item.unit)))
         rows.append(tag("tr", *cells))
-    classes = {"Name": "name", "Value": "number", "Size": "bar"}
+    classes = {"Name": "name", "Value": "number", "Feature": "unit", "Bar": "bar"}
+    if not has_units:
+        del classes["Feature"]
     head = [tag("th", word, scope="col", class_=kind) for word, kind in classes.items()]
     top = tag("thead", tag("tr", *head))
     return tag("table", tag("caption", caption), top, tag("tbody", *rows))
 
 
-def coefficient_table(pairs: Sequence[tuple[str, float]]) -> Html:
-    """Return a table of all coefficients, or of the largest ones if there are many."""
-    caption = f"{len(pairs)} coefficients"
+def coefficient_table(answer: Sequence[Answered]) -> Html:
+    """Return a table of all numbers, or of the largest ones if there are many."""
+    count = len(answer)
+    digits = "three digits shown" if count > 1 else "to three digits"
+    caption = f"{count} released number{'s' * (count != 1)}, {digits}"
     # The largest ones stay in the order of the features.
-    if len(pairs) > MAX_BARS:
+    if count > MAX_BARS:
         caption = f"The {MAX_BARS} largest of {caption}"
-        order = sorted(range(len(pairs)), key=lambda j: -abs(pairs[j][1]))
-        pairs = [pairs[j] for j in sorted(order[:MAX_BARS])]
-    return coefficients(caption, pairs)
+        order = sorted(range(count), key=lambda j: -abs(answer[j].value))
+        answer = [answer[j] for j in sorted(order[:MAX_BARS])]
+    return coefficients(caption, answer)
 
 
-def state_line(certificate: Sealed) -> Html:
-    """Return a line that says whether the answer may be published, with a sign."""
-    # From the worst state to the best. A file with other fields than its digest covers
-    # may state anything, so it is tested first.
-    kind, words = "no", "Not for publication: "
-    if certificate.digest != certificate.computed_digest():
-        words += "the certificate was changed since it was written."
-    elif not certificate.releasable:
-        reasons = dict(certificate._rows())["releasable"].removeprefix("NO: ")
-        words = " ".join([f"{words}{reasons}.", *certificate.warnings])
-    elif certificate.is_unverified:
-        text = (
-            "Not verified: the numbers are as a file states them. Recompute them "
-            "before you rely on them or publish them."
-        )
-        kind, words = "weak", " ".join([text, *certificate.warnings])
-    elif certificate.warnings:
-        kind, words = "weak", " ".join(certificate.warnings)
-    else:
-        kind, words = "yes", "May be published."
-    return tag("p", f"{SEAL[kind]} {words}", class_=f"state {kind}")
-
-
-def summary_section(certificate: Sealed) -> list[Html]:
-    """Return the meaning of the guarantee. Every sentence follows from its numbers."""
-    facts, risk = certificate._facts_and_risk()
-    count = "records" if facts is None else f"{facts.num_records} records"
-    if risk is None:
-        said = f"An answer was computed from {count}. No protection is proved."
-        return [tag("p", said), tag("blockquote", tag("p", certificate.statement))]
-    change = OTHERWISE[certificate.budget.relation]
-    same = ""
-    if certificate.level == "high":
-        same = f"Each record is protected as a whole: {change}, nearly the same could "
-        same += "have been published. "
-    points = percent(risk.advantage, up=True)
-    first = (
-        f"An answer was computed from {count}. Random noise was added on purpose, "
-        f"{PROTECTION[certificate.level]}. This page says how much can be learnt from "
-        "it at most."
-    )
-    second = (
-        f"{same}{change.capitalize()}, the probability of any set of answers would "
-        f"have changed by at most {points} percentage points. A person who gave "
-        f"several records is protected less. {ADDS_UP}"
-    )
-    # The sentences above presuppose that the obstacle to publication is removed.
-    if not certificate.releasable:
-        first += " It holds only without the obstacle above."
-    statement = tag("blockquote", tag("p", certificate.statement))
-    return [tag("p", first), statement, tag("p", second)]
-
-
-def summary(certificate: Sealed, *, answer: Sequence[tuple[str, float]] = ()) -> str:
-    """Return the short form, for notebooks: answer, statement, bounds of attacks."""
-    risk = certificate._facts_and_risk()[1]
-    numbers = [] if risk is None else [tag("pre", str(risk))]
-    table_of_answer = [coefficient_table(answer)] if answer else []
-    words = tag("p", f"{certificate.statement} {ADDS_UP}")
-    return tag("div", *table_of_answer, state_line(certificate), words, *numbers)
+def summary(
+    certificate: Sealed, *, answer: Sequence[tuple[str, float]] = (), title: str = ""
+) -> str:
+    """Return answer, state and guarantee in short, for notebooks."""
+    screen = overview(certificate)
+    rows = [row for row in screen.facts if row[0] in ("Released", "From", "Guarantee")]
+    attacks = [table("Bounds of any attack", COLUMNS, screen.attacks)]
+    other = dict.fromkeys(screen.excluded[:1])
+    parts = [state_line(screen.state, certificate.warnings)]
+    if answer:
+        parts.append(coefficient_table([Answered(*item) for item in answer]))
+    parts += attacks if screen.attacks else []
+    parts += [tag("p", f"Not included: {words}") for words in other]
+    parts.append(tag("p", "All of it: print(certificate), certificate.details()."))
+    return describe(title or "Privacy certificate", rows, *parts)
 
 
 def document(
     certificate: Sealed,
     *,
-    answer: Sequence[tuple[str, float]] = (),
+    answer: Sequence[Answered] = (),
     saved: str | None = None,
+    digest: str | None = None,
+    meaning: str = "",
+    publisher: Mapping[str, str] | None = None,
 ) -> str:
     """Return the whole page.
 
@@ -518,42 +462,48 @@ def document(
     ----------
     certificate : Certificate or EventCertificate
         The certificate of the page.
-    answer : sequence of (name, value)
-        The private coefficients, if they are to be shown.
+    answer : sequence of Answered
+        The private numbers, if they are to be shown.
     saved : str, optional
         Content of the file to verify. By default the JSON of the certificate.
+    digest : str, optional
+        Digest of that file, which `dpsample verify` shows. By default the
+        certificate's.
+    meaning : str
+        Meaning of the numbers, in a sentence.
+    publisher : mapping of str to str, optional
+        Statements of the publisher, by the names of `to_html`.
 
     Raises
     ------
     ValueError
-        If the digest of the certificate does not fit its fields.
+        If the digest of the certificate does not fit its fields, or a statement of the
+        publisher has an unknown name or is too long.
     """
-    digest = certificate.computed_digest()
-    if certificate.digest != digest:
+    computed = certificate.computed_digest()
+    if certificate.digest != computed:
         remedy = "The certificate was changed since it was written."
-        check.fail("digest", digest, certificate.digest, remedy)
-    risk = certificate._facts_and_risk()[1]
+        check.fail("digest", computed, certificate.digest, remedy)
+    stated = checked_publisher(publisher)
+    screen, risk = overview(certificate), certificate._facts_and_risk()[1]
     parts = [
         tag("h1", "Privacy certificate"),
-        state_line(certificate),
+        state_line(screen.state, certificate.warnings),
+        *publisher_section(stated),
         tag("h2", "In short"),
-        *summary_section(certificate),
+        *summary_section(certificate, screen),
+        tag("h2", "What was released"),
+        *_release_section(screen, answer, meaning),
+        tag("h2", "What an attacker can learn about one record"),
     ]
-    if answer:
-        parts += [tag("h2", "What was released"), coefficient_table(answer)]
-    parts += [tag("h2", "What an attacker can learn")]
     if risk is None:
         parts += [tag("p", "No protection is proved.")]
     else:
-        parts += attack_section(risk)
-        parts += [tag("h2", "The privacy curve")]
-        parts += curve_section(certificate, risk)
-    parts += [tag("h2", "What is taken for granted"), _assumptions(certificate)]
-    parts += [tag("h2", "How to verify"), *_verification(certificate, saved)]
-    parts += [tag("h2", "All numbers and theorems"), _details(certificate)]
-    if len(answer) > MAX_BARS:
-        parts += [tag("h2", "All coefficients"), coefficients("In order", answer)]
-    parts += [tag("footer", tag("p", f"Made by dpsample {__version__}."))]
+        parts += attack_section(risk, screen)
+    parts += _conditions(screen)
+    parts += [tag("h2", "How to check"), *_verification(certificate, saved, digest)]
+    parts += _folded_sections(certificate, risk, answer)
+    parts += [tag("footer", tag("p", f"Shown by dpsample {__version__}."))]
     head = (
         '<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -566,19 +516,55 @@ def document(
     )
 
 
-def _assumptions(certificate: Sealed) -> Html:
-    """Return the assumptions: their meaning, and below it the exact sentence."""
-    names = certificate.assumptions
-    exact = certificate.words(names)
-    plain = (registry().plain.get(name, "") for name in names)
-    items = (
-        tag("li", meaning, tag("span", f"Exactly: {words}.", class_="exact"))
-        for meaning, words in zip(plain, exact, strict=True)
-    )
-    return tag("ul", *items)
+def checked_publisher(publisher: object) -> dict[str, str]:
+    """Return the statements of the publisher, or raise for one that is not allowed."""
+    if publisher is None:
+        return {}
+    check.instance(Mapping, publisher=publisher)
+    stated: dict[str, str] = {}
+    names, longest = registry().screen["publisher"], 200
+    assert isinstance(publisher, Mapping)
+    for name, words in publisher.items():
+        if name not in names:
+            condition = f"with names among {', '.join(names)}"
+            check.fail("publisher", condition, check.describe(name))
+        if not isinstance(words, str) or len(words) > longest:
+            condition = f"a text of at most {longest} characters"
+            check.fail(f"publisher.{name}", condition, check.describe(words))
+        stated[name] = " ".join(words.split())
+    return stated
 
 
-def _verification(certificate: Sealed, saved: str | None) -> list[Html]:
+def _release_section(
+    screen: Overview, answer: Sequence[Answered], meaning: str
+) -> list[Html]:
+    """Return the lines about the release, the numbers and their meaning."""
+    lines = [
+        part
+        for name, words in screen.facts
+        for part in (tag("dt", name), tag("dd", words))
+    ]
+    left = [tag("dl", *lines)]
+    left += [tag("p", words) for words in (meaning, screen.accuracy) if words]
+    if not answer:
+        return left
+    numbers = tag("div", coefficient_table(answer))
+    return [tag("div", tag("div", *left), numbers, class_="pair")]
+
+
+def _conditions(screen: Overview) -> list[Html]:
+    """Return the conditions to confirm, with boxes, and what is not included."""
+    box = tag("span", "☐", class_="box", aria_hidden="true")
+    items = [tag("li", box, f" {words}") for words in screen.conditions]
+    excluded = [tag("li", words) for words in screen.excluded]
+    left = tag("h2", "Conditions that the data holder confirms"), tag("ol", *items)
+    right = tag("h2", "Not included in epsilon and delta"), tag("ul", *excluded)
+    return [tag("div", tag("div", *left), tag("div", *right), class_="pair")]
+
+
+def _verification(
+    certificate: Sealed, saved: str | None, digest: str | None
+) -> list[Html]:
     """Return the steps to verify the certificate. A link holds the file itself."""
     # A data URL, so that the page needs no server and no second file.
     content = base64.b64encode((saved or certificate.to_json()).encode()).decode()
@@ -589,55 +575,88 @@ def _verification(certificate: Sealed, saved: str | None) -> list[Html]:
         href=f"data:application/json;base64,{content}",
         download=file,
     )
-    install = f"pip install dpsample=={__version__}"
-    items = (
-        ("Install this program, which needs Python: ", tag("code", install)),
-        (link, " (it is inside this page)."),
-        ("Recompute every number: ", tag("code", f"dpsample verify {file}")),
-        ("Compare the digest that it shows: ", tag("code", certificate.digest)),
+    command = tag("code", f"dpsample verify {file}")
+    code = tag("code", digest or certificate.digest)
+    steps = tag(
+        "p",
+        f"Install dpsample {__version__} or newer (it needs Python) from the source "
+        "that the publisher names. ",
+        link,
+        ", which is inside this page, and run ",
+        command,
+        ". It recomputes epsilon, delta and the numbers behind them, and shows the "
+        "digest ",
+        code,
+        ". The bounds of attacks follow from these numbers.",
     )
-    steps = (tag("li", *item) for item in items)
     warning = (
         "A digest detects accidental changes. It is not a signature. Recomputed "
         "numbers do not show that the program was run as described, on records within "
         "the declared bounds. For that you rely on the publisher of this page."
     )
-    return [tag("ol", *steps), tag("p", warning)]
+    return [steps, tag("p", warning)]
+
+
+def _folded_sections(
+    certificate: Sealed, risk: AttackRisk | None, answer: Sequence[Answered]
+) -> list[Html]:
+    """Return the folded sections, which are not printed unless they are opened."""
+    sections = []
+    if len(answer) > MAX_BARS:
+        listed = coefficients("In order", answer)
+        sections.append(("All released numbers", [listed]))
+    if risk is not None:
+        sections.append(("Privacy curve", curve_section(certificate, risk)))
+    sections.append(("Technical details", [_details(certificate)]))
+    return [tag("details", tag("summary", n), *parts) for n, parts in sections]
 
 
 def _details(certificate: Sealed) -> Html:
-    """Return the lines of the certificate that do not have a section of their own."""
+    """Return the lines of the details of the certificate."""
     rows = [
         tag("tr", tag("th", name, scope="row"), tag("td", value))
         for name, value in certificate._rows()
-        if value and name not in ("attacks", "assumptions", "guarantee", "releasable")
+        if value
     ]
-    caption = tag("caption", "For experts")
+    caption = tag("caption", "For experts, in binding words")
     return tag("table", caption, tag("tbody", *rows), class_="details")
 
 
 class Published(Sealed):
-    """Base of certificates that have a page."""
+    """Base of certificates that have a first screen and a page."""
 
-    def to_html(self) -> str:
+    def __str__(self) -> str:
+        """Return the first screen, for readers who are not experts."""
+        return as_text(self)
+
+    def to_html(self, *, publisher: Mapping[str, str] | None = None) -> str:
         """Return a page for readers who are not experts, to be published.
+
+        Parameters
+        ----------
+        publisher : mapping of str to str, optional
+            Statements of the publisher, any of ``data_set``, ``controller``,
+            ``purpose``, ``record`` (what one record is), ``date``, ``other_releases``
+            and ``software``, at most 200 characters each. They are shown as such and
+            are not part of the certificate. Missing ones are blank lines.
 
         Returns
         -------
         str
-            One HTML document without scripts that loads nothing from elsewhere: what is
-            promised, what an attacker can learn, the privacy curve, assumptions in
-            plain words, and the certificate itself, as a link, with how to verify it.
-            It says "Not verified" if the certificate was read from JSON, unless
-            `dpsample.verify` has passed before, as in the page of an answer and on the
-            command line.
+            One HTML document without scripts that loads nothing from elsewhere. It has
+            the first screen, a chart of the bounds on attacks, and the certificate
+            itself, as a link, with how to verify it. The privacy curve and the details
+            are folded. It prints on one sheet of A4. It says "Not verified" if the
+            certificate was read from JSON, unless `dpsample.verify` has passed before,
+            as in the page of an answer and on the command line.
 
         Raises
         ------
         ValueError
-            If the certificate was changed since it was written: its digest is another.
+            If the certificate was changed since it was written, so that its digest is
+            another, or a statement of the publisher is not allowed.
         """
-        return document(self)
+        return document(self, publisher=publisher)
 
     def _repr_html_(self) -> str:
         """Return the short form for notebooks."""

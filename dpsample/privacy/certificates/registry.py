@@ -25,7 +25,7 @@ from dpsample.privacy.certificates.mechanism_spec import MechanismSpec, Value
 from dpsample.problem.facts import PublicFacts
 
 # Assumptions of all kinds, unless a kind proves one of them.
-COMMON = ("ARITHMETIC", "BITS", "PUBLIC", "TIME")
+COMMON = ("ARITHMETIC", "BITS", "PUBLIC", "TIME", "COMPOSITION", "UNIT")
 # Prefixes of composed kinds.
 TUNED = "tuned/"
 INTERVALS = "intervals/"
@@ -38,6 +38,7 @@ class Kind:
     by: tuple[str, ...]  # types of mechanisms, empty if any name will do
     events: tuple[str, ...] = ()  # types of privacy events, "" for none
     theorems: tuple[str, ...] = ()
+    fallback: tuple[str, ...] = ()  # theorems that only another path needs
     assumptions: tuple[str, ...] = ()
     exact: bool = False  # whether the sampler has no error in total variation
     trusts: bool = False  # whether declarations about a user's loss are relied on
@@ -56,16 +57,22 @@ class Kind:
 class Registry:
     """Sentences by identifier, and kinds by name.
 
-    ``plain`` has short explanations of assumptions, which are not binding. ``former``
-    has, by version, the sentences whose wording was improved in the next version.
-    ``types`` has the parameters of each type of mechanism, in order. A parameter with a
-    question mark may be missing.
+    ``confirm``, ``excluded`` and ``settled`` explain assumptions to readers who are not
+    experts. They are not binding, and neither are the words in ``screen``. ``since``
+    has the first version of identifiers that were added later. ``former`` has, by
+    version, the sentences whose wording was improved in the next version. ``types`` has
+    the parameters of each type of mechanism, in order. A parameter with a question mark
+    may be missing.
     """
 
     version: int
     theorems: dict[str, str]
     assumptions: dict[str, str]
-    plain: dict[str, str]
+    since: dict[str, int]
+    confirm: dict[str, str]
+    excluded: dict[str, str]
+    settled: dict[str, str]
+    screen: dict[str, dict[str, str]]
     former: dict[str, dict[str, str]]
     types: dict[str, tuple[str, ...]]
     kinds: dict[str, Kind]
@@ -96,6 +103,19 @@ class Registry:
         words = self.words(identifiers, version=version)
         text = json.dumps(dict(zip(identifiers, words, strict=True)), sort_keys=True)
         return f"{version}:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def select_version(
+        self, identifiers: tuple[str, ...], version: int | None
+    ) -> tuple[str, ...]:
+        """Return the identifiers that certificates of a version list. None is today's.
+
+        Examples
+        --------
+        >>> registry().select_version(("BITS", "UNIT"), 3)
+        ('BITS',)
+        """
+        last = self.version if version is None else version
+        return tuple(name for name in identifiers if self.since.get(name, 1) <= last)
 
     def version_of(self, seal: object) -> int:
         """Return the version that a seal names; today's if it names an unknown one."""
@@ -175,7 +195,7 @@ def registry() -> Registry:
     Examples
     --------
     >>> registry().words(("BITS",))
-    ('ideal random bits',)
+    ('The random bits are ideal.',)
     """
     file = resources.files("dpsample.privacy.certificates") / "registry.toml"
     content = tomllib.loads(file.read_text(encoding="utf-8"))

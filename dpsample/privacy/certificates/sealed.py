@@ -1,4 +1,4 @@
-"""Base of all certificates: a digest over the fields, their JSON, and lines of text.
+"""Base of all certificates: a digest over the fields, their JSON, and the details.
 
 A certificate also has a level of protection, which follows from two numbers of the risk
 of attacks. *Success* is the probability that an attacker with two equally likely
@@ -39,7 +39,7 @@ from dpsample.privacy.certificates.registry import Kind, check_parameters, regis
 from dpsample.problem.facts import PublicFacts
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.text import Text
 
 Level = Literal["high", "limited", "weak", "none"]
 # Share of false alarms for which the evidence of an alarm is computed.
@@ -63,10 +63,6 @@ PROTECTION = {"weak": "WEAK PROTECTION", "none": "NO USEFUL PROTECTION"}
 USUAL_RECORDS = 1000
 # Last assumption of a fit that may be one of many.
 SEARCH = "FIT.SEARCH"
-ADDS_UP = (
-    "This certificate covers one release. Releases from the same records add up: keep "
-    "their total in a ledger (dpsample.privacy.Ledger)."
-)
 
 
 def of_search(assumptions: tuple[str, ...]) -> tuple[str, ...]:
@@ -109,7 +105,20 @@ class Sealed(ABC):
 
     @abstractmethod
     def _rows(self) -> list[tuple[str, str]]:
-        """Return name and value of every line of the certificate."""
+        """Return name and value of every line of the details."""
+
+    @property
+    @abstractmethod
+    def _kind(self) -> str:
+        """Kind in the registry."""
+
+    @abstractmethod
+    def _obstacles(self) -> tuple[str, ...]:
+        """Return why the guarantee may not be given to others. Empty if it may."""
+
+    def _accuracy(self) -> str:
+        """Return what is proved of the accuracy, in words. Empty for nothing."""
+        return ""
 
     @abstractmethod
     def _facts_and_risk(self) -> tuple[PublicFacts | None, AttackRisk | None]:
@@ -304,18 +313,31 @@ class Sealed(ABC):
             )
         return text
 
-    def _lines(self) -> list[tuple[str, str]]:
-        """Return the lines that are not empty, warnings first."""
-        rows = [row for row in self._rows() if row[1]]
-        rows.insert(-1, ("other releases", ADDS_UP))
-        return [*(("WARNING", words) for words in self.warnings), *rows]
-
-    def _may_be_released(self, obstacles: dict[str, bool]) -> str:
+    def _may_be_released(self) -> str:
         """Return "yes", with a hint at warnings, or "NO" with the obstacles."""
-        present = ", ".join(words for words, is_there in obstacles.items() if is_there)
-        if present:
-            return f"NO: {present}"
+        obstacles = self._obstacles()
+        if obstacles:
+            return f"NO: {', '.join(obstacles)}"
         return "yes, but read the warning" if self.warnings else "yes"
+
+    def _foundation(self) -> list[tuple[str, str]]:
+        """Return the lines about theorems and assumptions, in their binding words."""
+        fallback = self.registered.fallback
+        main = tuple(name for name in self.theorems if name not in fallback)
+        other = tuple(name for name in self.theorems if name in fallback)
+        sentences = self._sentences(other)
+        if other:
+            sentences += "\nWhich of the two paths was taken is not disclosed."
+        return [
+            ("theorems", self._sentences(main)),
+            ("fallback", sentences),
+            ("assumptions", self._sentences(self.assumptions)),
+        ]
+
+    def _sentences(self, identifiers: tuple[str, ...]) -> str:
+        """Return a line for each identifier, with its binding sentence."""
+        pairs = zip(identifiers, self.words(identifiers), strict=True)
+        return "\n".join(f"{name}: {words}" for name, words in pairs)
 
     def _state(self) -> str:
         """Return a word for a repr: whether the guarantee may be given to others."""
@@ -323,9 +345,21 @@ class Sealed(ABC):
             return "NOT releasable"
         return "releasable, WEAK protection" if self.warnings else "releasable"
 
-    def __str__(self) -> str:
-        """Return every line of the certificate, at most 88 columns wide."""
-        rows = self._lines()
+    def details(self) -> str:
+        """Return the numbers, public inputs, theorems and assumptions as text.
+
+        ``print(certificate)`` shows the first screen, for readers who are not experts.
+        This is the second level. It says what the budget is spent on, and has every
+        public input and the binding sentences of theorems and assumptions, by
+        identifier. The third level is `to_json`, with full precision.
+
+        Returns
+        -------
+        str
+            Lines of at most 88 characters. Warnings come first.
+        """
+        rows = [("WARNING", words) for words in self.warnings]
+        rows += [row for row in self._rows() if row[1]]
         margin = " " * (2 + max(len(name) for name, _ in rows))
         return "\n".join(
             textwrap.fill(
@@ -334,22 +368,17 @@ class Sealed(ABC):
                 initial_indent=margin if i else name.ljust(len(margin)),
                 subsequent_indent=margin,
                 break_long_words=False,
+                break_on_hyphens=False,
             )
             for name, value in rows
             for i, part in enumerate(value.splitlines())
         )
 
-    def __rich__(self) -> Table:
-        """Return a table for the terminal. Rich is imported only here."""
-        from rich.table import Table
+    def __rich__(self) -> Text:
+        """Return the first screen for the terminal. Rich is imported only here."""
         from rich.text import Text
 
-        table = Table(title="Certificate of differential privacy", show_header=False)
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, value in self._lines():
-            table.add_row(name, Text(value))
-        return table
+        return Text(str(self))
 
 
 def level_of(risk: AttackRisk | None) -> Level:

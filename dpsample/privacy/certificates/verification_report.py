@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from dpsample.core.markup import describe, shorten, table
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 
@@ -79,6 +80,20 @@ class VerificationReport:
                 f"Not checked: {'; '.join([*self.unchecked, *NOT_SHOWN])}.",
             ]
         )
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and the checks as tables, for notebooks."""
+        rows = [("WARNING", words) for words in self.warnings]
+        rows.append(("stated", self.statement))
+        rows.append(("not checked", "; ".join([*self.unchecked, *NOT_SHOWN])))
+        count = len(self.checks)
+        verdict = f"Consistent: {count} number{'s' * (count != 1)} recomputed"
+        lines = [
+            (line.name, shorten(line.stated), shorten(line.recomputed))
+            for line in self.checks
+        ]
+        checks = table("Checks", ("number", "stated", "recomputed"), lines)
+        return describe(verdict, rows, checks)
 
     __repr__ = __str__
 

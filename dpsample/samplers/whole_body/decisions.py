@@ -36,11 +36,13 @@ the slope of V. The sum is doubled.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,8 +146,48 @@ class Verdicts(NamedTuple):
         )
 
 
+class LazyPoints:
+    """Accepted points that are known up to an error, which more digits make smaller."""
+
+    def point(self, proposal: Any) -> list[Fraction]:
+        """Return the point at the midpoints of a proposal's numbers."""
+        raise NotImplementedError
+
+    def point_error(self, proposal: Any) -> Fraction:
+        """Return a bound of the distance of a proposal from `point`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _until_certain(proposal: Any, test: Callable[[Any], bool | None]) -> bool:
+        """Return the result of a test, refining the proposal until it has one."""
+        while (answer := test(proposal)) is None:
+            proposal.refine()
+        return answer
+
+    def cell(self, proposal: Any, step: float) -> list[int]:
+        """Return the multiples of a step that are nearest to a proposal, exactly.
+
+        A tie has probability 0.
+        """
+        unit = Fraction(step)
+        while True:
+            error = self.point_error(proposal)
+            cells = []
+            for x in self.point(proposal):
+                ends = (
+                    (x + shift) / unit + Fraction(1, 2) for shift in (-error, error)
+                )
+                low, high = map(math.floor, ends)
+                if low != high:
+                    break
+                cells.append(low)
+            else:
+                return cells
+            proposal.refine()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Decisions:
+class Decisions(LazyPoints):
     """Branches of one target, and decisions about their proposals."""
 
     shape: Shape
@@ -165,7 +207,7 @@ class Decisions:
             raise_unless_ok(FUNCTION_FAILED)
         digits = FIRST_DIGITS + math.ceil(math.log10(largest))
         with decimals(digits):
-            heights = [-_as_decimal(b.lowest) - _log_share(b) for b in branches]
+            heights = [-as_decimal(b.lowest) - _log_share(b) for b in branches]
             # The next double is above the rounding error of the first.
             height = math.nextafter(float(max(heights)), math.inf)
             height += 4.0 * UNIT_ROUNDOFF * abs(height)
@@ -192,6 +234,24 @@ class Decisions:
     def target(self) -> Gibbs:
         """The target."""
         return self.shape.target
+
+    @property
+    def base_point(self) -> Array:
+        """The point x0."""
+        return self.shape.body.point
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """Number of branches, for attributes of draws."""
+        return {"num_branches": len(self.branches)}
+
+    def plan_numbers(self) -> list[object]:
+        """Return all arrays and numbers that define the draws."""
+        return [
+            *(branch.root for branch in self.branches),
+            *(branch.shift for branch in self.branches),
+            *(float(branch.weight) for branch in self.branches),
+        ]
 
     def draw_proposals(self, word: BitStream, size: int) -> list[LazyProposal]:
         """Draw proposals with their branches and numbers."""
@@ -276,15 +336,6 @@ class Decisions:
         return self._until_certain(proposal, self._in_shell) and self._until_certain(
             proposal, self._in_body
         )
-
-    @staticmethod
-    def _until_certain(
-        proposal: LazyProposal, test: Callable[[LazyProposal], bool | None]
-    ) -> bool:
-        """Return the result of a test, refining the proposal until it has one."""
-        while (answer := test(proposal)) is None:
-            proposal.refine()
-        return answer
 
     def _in_shell(self, proposal: LazyProposal) -> bool | None:
         """Return whether a proposal is in its shell, or None if it is not certain."""
@@ -418,7 +469,7 @@ class Decisions:
             digits = self.digits + MORE_DIGITS * proposal.num_refinements
             with decimals(digits):
                 excess, error = self.excess(proposal, digits)
-                gap = _as_decimal(proposal.clock.midpoint) - excess
+                gap = as_decimal(proposal.clock.midpoint) - excess
                 if abs(gap) > error:
                     return gap > 0
             proposal.refine()
@@ -433,11 +484,11 @@ class Decisions:
         energy = energy_rise(
             self.target,
             self.shape.body.point,
-            [_as_decimal(w) for w in move],
+            [as_decimal(w) for w in move],
             digits,
         )
         noise = proposal.noise_midpoints()
-        square = _as_decimal(sum((z * z for z in noise), Fraction(0)))
+        square = as_decimal(sum((z * z for z in noise), Fraction(0)))
         constant = _log_share(proposal.branch) + Decimal(self.height)
         excess = energy - square / 2 + constant
         # V has at most this slope within the error of the point.
@@ -453,28 +504,7 @@ class Decisions:
         change = Fraction(slope) * self.point_error(proposal)
         change += Fraction(1.01 * length * math.sqrt(len(noise)) + 1.0) * proposal.error
         error = FIRST_DECIMAL_ERROR.scaleb(-MORE_DIGITS * proposal.num_refinements)
-        return excess, error + 2 * _as_decimal(change)
-
-    def cell(self, proposal: LazyProposal, step: float) -> list[int]:
-        """Return the multiples of a step that are nearest to a proposal, exactly.
-
-        A tie has probability 0.
-        """
-        unit = Fraction(step)
-        while True:
-            error = self.point_error(proposal)
-            cells = []
-            for x in self.point(proposal):
-                ends = (
-                    (x + shift) / unit + Fraction(1, 2) for shift in (-error, error)
-                )
-                low, high = map(math.floor, ends)
-                if low != high:
-                    break
-                cells.append(low)
-            else:
-                return cells
-            proposal.refine()
+        return excess, error + 2 * as_decimal(change)
 
 
 def choose(weights: list[int], word: Callable[[], int]) -> int:
@@ -485,19 +515,27 @@ def choose(weights: list[int], word: Callable[[], int]) -> int:
     >>> choose([0, 5, 0], lambda: 1 << 63)
     1
     """
-    total = sum(weights)
     if len(weights) == 1:
         return 0
+    return bisect_right(list(accumulate(weights)), draw_below(sum(weights), word))
+
+
+def draw_below(total: int, word: Callable[[], int]) -> int:
+    """Draw a whole number from 0 to total - 1, all with the same probability.
+
+    Examples
+    --------
+    >>> draw_below(5, lambda: 3)
+    3
+    """
     bits = total.bit_length()
     while True:
         number = 0
         for _ in range(-(-bits // lazy_reals.WORD_BITS)):
             number = number << lazy_reals.WORD_BITS | word()
         number &= (1 << bits) - 1
-        for i, weight in enumerate(weights):
-            if number < weight:
-                return i
-            number -= weight
+        if number < total:
+            return number
 
 
 def _terms_above(shape: Shape, weights: Weights) -> PreparedLocalized:
@@ -530,6 +568,6 @@ def _log_share(branch: Branch) -> Decimal:
     )
 
 
-def _as_decimal(number: Fraction) -> Decimal:
+def as_decimal(number: Fraction) -> Decimal:
     """Return a fraction in the digits of the context."""
     return Decimal(number.numerator) / Decimal(number.denominator)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.samplers.whole_body.body import ExactBody, explain_unsupported_domain
 from dpsample.samplers.whole_body.branches import find_branches, new_shape
-from dpsample.samplers.whole_body.decisions import Decisions, LazyProposal
+from dpsample.samplers.whole_body.decisions import Decisions
 from dpsample.targets.gibbs import Gibbs
 
 # Number of proposals of a block of draws that are not released.
@@ -54,7 +54,7 @@ def explain_unsupported_facts(facts: PublicFacts, regularizer: Regularizer) -> s
     if not reason:
         reason = explain_unsupported_domain(facts.domain, facts.dim)
     if not reason:
-        reason = _regularizer_obstacle(regularizer, facts.dim)
+        reason = explain_unsupported_regularizer(regularizer, facts.dim)
     return reason
 
 
@@ -62,14 +62,15 @@ def _loss_obstacle(loss: Loss) -> str:
     """Return why a loss is not supported, or ""."""
     if explain_unsupported(loss):
         return (
-            f"The {loss.name} loss has no bounded curvature: use Localized or Proximal."
+            f"The {loss.name} loss has no bounded curvature: use TangentCells in up to "
+            "3 dimensions, or Proximal."
         )
     if not loss.has_digits:
         return f"The {loss.name} loss has no decimals for ties: use Localized."
     return ""
 
 
-def _regularizer_obstacle(regularizer: Regularizer, dim: int) -> str:
+def explain_unsupported_regularizer(regularizer: Regularizer, dim: int) -> str:
     """Return why a regularizer is not supported, or ""."""
     low, high = regularizer.curvature_l2(dim)
     is_quadratic = isinstance(regularizer, SquaredNorm) and low == high
@@ -131,8 +132,8 @@ class Global(Sampler):
 class PreparedGlobal:
     """The sampler, ready to draw. All of it may depend on the records."""
 
-    mode: Mode
-    decisions: Decisions
+    mode: Mode | None  # None where no mode was needed
+    decisions: Any  # `Decisions`, or the same of cells
 
     @classmethod
     def from_target(cls, target: Gibbs) -> PreparedGlobal:
@@ -152,12 +153,13 @@ class PreparedGlobal:
     @property
     def target(self) -> Gibbs:
         """Density of the draws."""
-        return self.decisions.target
+        target: Gibbs = self.decisions.target
+        return target
 
     @property
     def start(self) -> Array:
-        """The mode, a point of the domain at which chains may start."""
-        return self.mode.point
+        """Point of the domain at which chains may start."""
+        return np.asarray(self.decisions.base_point)
 
     @property
     def num_warmup(self) -> int:
@@ -166,8 +168,8 @@ class PreparedGlobal:
 
     @property
     def settings(self) -> Settings:
-        """Number of branches, for attributes of draws."""
-        return {"num_branches": len(self.decisions.branches)}
+        """Number of branches or cells, for attributes of draws."""
+        return dict(self.decisions.settings)
 
     def draw(
         self,
@@ -175,7 +177,7 @@ class PreparedGlobal:
         max_passes: float = math.inf,
         *,
         on_passes: Callable[[float], None] | None = None,
-    ) -> tuple[LazyProposal, dict[str, int]]:
+    ) -> tuple[Any, dict[str, int]]:
         """Return an accepted proposal and the counts of the draw.
 
         There is no limit of proposals. `WorkLimitError` says that ``max_passes`` passes
@@ -200,7 +202,7 @@ class PreparedGlobal:
                 on_passes(counts["records"] / num_records)
             pauses.notify_listeners()
 
-    def to_point(self, accepted: LazyProposal) -> Array:
+    def to_point(self, accepted: Any) -> Array:
         """Return the nearest doubles, or a projection if rounding puts them outside."""
         point = np.array([float(x) for x in self.decisions.point(accepted)])
         target = self.target
@@ -219,11 +221,8 @@ class PreparedGlobal:
 
     def numbers(self) -> list[object]:
         """Return all arrays and numbers that define the draws."""
-        branches = self.decisions.branches
         return [
-            *(branch.root for branch in branches),
-            *(branch.shift for branch in branches),
-            *(float(branch.weight) for branch in branches),
+            *self.decisions.plan_numbers(),
             *flatten_plan(self.target.numbers),
             *self.target.identity(self.start),
         ]
