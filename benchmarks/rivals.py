@@ -28,14 +28,6 @@ from dpsample.optimizers.algorithms.ada_ssp import joint_square
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.problem.facts import smoothness_or_inf
 
-DELTA = 1e-6
-# Steps of Newton's method, and batches of the pass over the records.
-NUM_NEWTON_STEPS = 6
-NUM_BATCHES = 64
-# The logistic loss is replaced by a parabola that is fitted between minus and plus this
-# margin.
-PARABOLA_REACH = 4.0
-
 
 class Task(NamedTuple):
     """A problem, its budget, and the numbers that the noise is calibrated by."""
@@ -103,6 +95,7 @@ def slopes(loss, margins, labels, width=0.0):
 
 def curvatures(loss, margins, labels, width=0.0):
     """Second derivatives at the margins, of the smoothed loss if there is a width."""
+    # Differences of slopes have an error of rounding below 1e-10.
     step = width / 100.0 if width else 1e-5
     low, high = (slopes(loss, margins + s * step, labels, width) for s in (-1.0, 1.0))
     return np.maximum(high - low, 0.0) / (2.0 * step)
@@ -152,6 +145,7 @@ def output(task, generators):
 def ball_minimum(matrix, vector, radius, floor):
     """Minimize a parabola on the ball; eigenvalues are raised to the floor."""
     values, axes = np.linalg.eigh(matrix)
+    # Eigenvalues below the floor may be noise only.
     values, target, shift = np.maximum(values, floor), axes.T @ vector, 0.0
     if np.linalg.norm(target / values) > radius:
         low, high = 0.0, np.linalg.norm(target) / radius
@@ -164,11 +158,14 @@ def ball_minimum(matrix, vector, radius, floor):
     return axes @ (target / (values + shift))
 
 
-def pass_glm(task, generators):
-    """Minimize a parabola for the logistic loss, from noisy second moments."""
+def pass_glm(task, generators, *, reach=4.0):
+    """Minimize a parabola for the logistic loss, from noisy second moments.
+
+    The parabola is fitted between the margins -reach and reach.
+    """
     rows, labels = task.rows, task.labels
     n, dim = rows.shape
-    nodes = PARABOLA_REACH * np.cos(np.pi * (np.arange(200) + 0.5) / 200)
+    nodes = reach * np.cos(np.pi * (np.arange(200) + 0.5) / 200)
     _, slope, curvature = np.polynomial.polynomial.polyfit(
         nodes, -np.logaddexp(0.0, -nodes), 2
     )
@@ -185,16 +182,16 @@ def pass_glm(task, generators):
     return np.array(result)
 
 
-def noisy_newton(task, generators):
+def noisy_newton(task, generators, *, num_steps=6):
     """Take Newton steps with noise on gradients and on matrices of curvature."""
     rows, labels, loss = task.rows, task.labels, task.problem.loss
     n, dim = rows.shape
-    gdp = task.gdp / np.sqrt(2.0 * NUM_NEWTON_STEPS)
+    gdp = task.gdp / np.sqrt(2.0 * num_steps)
     of_gradient = task.sensitivity / (n * gdp)
     of_matrix = task.sensitivity / task.lipschitz * task.smoothness / (n * gdp)
     floor = max(of_matrix * np.sqrt(2.0 * dim), 1e-6)
     thetas = np.zeros((len(generators), dim))
-    for _ in range(NUM_NEWTON_STEPS):
+    for _ in range(num_steps):
         for k, rng in enumerate(generators):
             margins = rows @ thetas[k]
             gradient = rows.T @ loss.slope(margins, labels) / n
@@ -208,19 +205,17 @@ def noisy_newton(task, generators):
     return thetas
 
 
-def ftrl(task, generators):
+def ftrl(task, generators, *, num_batches=64):
     """Follow the regularized leader in one pass; prefix sums have noise of a tree."""
     rows, labels, loss = task.rows, task.labels, task.problem.loss
-    size, dim = len(labels) // NUM_BATCHES, rows.shape[1]
-    depth = NUM_BATCHES.bit_length()
+    size, dim = len(labels) // num_batches, rows.shape[1]
+    depth = num_batches.bit_length()
     stddev = task.sensitivity * np.sqrt(depth) / (size * task.gdp)
-    noise_square = stddev**2 * dim * depth / NUM_BATCHES
-    eta = task.radius / np.sqrt(
-        NUM_BATCHES * (task.lipschitz**2 / 4.0 + noise_square)
-    )
+    noise_square = stddev**2 * dim * depth / num_batches
+    eta = task.radius / np.sqrt(num_batches * (task.lipschitz**2 / 4.0 + noise_square))
     total = np.zeros((len(generators), dim))
     thetas, mean, nodes = total.copy(), total.copy(), {}
-    for i in range(1, NUM_BATCHES + 1):
+    for i in range(1, num_batches + 1):
         part = slice((i - 1) * size, i * size)
         margins = thetas @ rows[part].T
         slope = loss.slope(margins, np.broadcast_to(labels[part], margins.shape))
@@ -233,18 +228,17 @@ def ftrl(task, generators):
                     nodes[key] = stddev * normals(generators, dim)
                 noise += nodes[key]
         thetas = project(-eta * (total + noise), task.radius)
-        if i > NUM_BATCHES // 2:
-            mean += thetas / (NUM_BATCHES - NUM_BATCHES // 2)
+        if i > num_batches // 2:
+            mean += thetas / (num_batches - num_batches // 2)
     return mean
 
 
-SMOOTH = {"output": output, "noisy_newton": noisy_newton}
-KINKED = {"output": output, "ftrl": ftrl}
+# Methods by loss. Newton's needs a curvature, and one pass is for kinks.
 RIVALS = {
-    "logistic": {"pass_glm": pass_glm, **SMOOTH},
-    "hinge": KINKED,
-    "median": KINKED,
-    "quantile 0.9": KINKED,
-    "huber": SMOOTH,
-    "squared": SMOOTH,
+    "logistic": {"pass_glm": pass_glm, "output": output, "noisy_newton": noisy_newton},
+    "hinge": {"output": output, "ftrl": ftrl},
+    "median": {"output": output, "ftrl": ftrl},
+    "quantile 0.9": {"output": output, "ftrl": ftrl},
+    "huber": {"output": output, "noisy_newton": noisy_newton},
+    "squared": {"output": output, "noisy_newton": noisy_newton},
 }

@@ -10,16 +10,10 @@ import pandas as pd
 from . import which_method
 
 ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "studies" / "results" / "which_method.csv"
 PAGE = ROOT / "docs" / "which-method.md"
-MARKS = "<!-- {}: rows of which_method -->"
-# From this epsilon on an answer should not be worse than a public one.
-PUBLIC_EPSILON = 0.3
-# What separates a table from the text that follows it.
-PARAGRAPH = "\n\n"
 
 
-def verdict_frame(path=TABLE):
+def verdict_frame(path=ROOT / "studies" / "results" / "which_method.csv"):
     """Return a row for each complete cell."""
     return pd.DataFrame(which_method.verdicts(path))
 
@@ -37,7 +31,8 @@ def describe(frame):
     The ratio is over cells in which the excess is not within two standard errors of the
     best one's.
     """
-    is_high = frame.epsilon >= PUBLIC_EPSILON
+    # From this level on an answer should not be worse than a public one.
+    is_high = frame.epsilon >= 0.3
     worse = int((frame["worse than public"] & is_high).sum())
     lost = frame[frame.lost]
     worst = f"{lost.ratio.max():.2f}" if len(lost) else "none lost"
@@ -83,19 +78,17 @@ def by_method(frame):
     return lines_of(head, rows)
 
 
-TABLES = {"by loss": by_loss, "by method": by_method}
-
-
-def filled(text, frame):
+def fill_tables(text, frame):
     """Return a page with its tables replaced by those of the rows."""
-    for name, make in TABLES.items():
-        mark = f"{MARKS.format(name)}\n\n"
+    for name, make in (("by loss", by_loss), ("by method", by_method)):
+        mark = f"<!-- {name}: rows of which_method -->\n\n"
         before, after = text.split(mark)
-        text = f"{before}{mark}{make(frame)}\n\n{after.split(PARAGRAPH, 1)[1]}"
+        _, _, rest = after.partition("\n\n")
+        text = f"{before}{mark}{make(frame)}\n\n{rest}"
     return text
 
 
 if __name__ == "__main__":
     known = verdict_frame()
-    PAGE.write_text(filled(PAGE.read_text("utf-8"), known), "utf-8")
+    PAGE.write_text(fill_tables(PAGE.read_text("utf-8"), known), "utf-8")
     print(by_loss(known), by_method(known), sep="\n\n")

@@ -15,8 +15,6 @@ import numpy as np
 
 import dpsample as dps
 
-SEED = 20261130
-MAX_TESTED = 10_000
 # Labels: the source, and the threshold above which a response is 1. None: its labels.
 LABELS = {
     "synthetic": ("synthetic", None),
@@ -55,26 +53,6 @@ LOSSES = {
     "huber": dps.losses.Huber(0.2),
     "squared": dps.losses.Squared(),
 }
-# Coefficients with the constant's, and columns before indicators, by source.
-SOURCE_SHAPES = {
-    "synthetic": (11, 10),
-    "adult": (108, 13),
-    "magic04": (11, 10),
-    "k401ksubs": (8, 7),
-    "casp": (10, 9),
-    "cps1988": (13, 6),
-    "randhie": (18, 17),
-    "bemtpl97": (18, 12),
-    "norauto": (16, 5),
-    "ausprivauto0405": (28, 6),
-    "blogfeedback": (59, 58),
-}
-SHAPES = {
-    name: SOURCE_SHAPES[source] for name, (source, _) in (LABELS | RESPONSES).items()
-}
-SHAPES["eligible"] = (7, 6)
-# BlogFeedback has 58 columns of counts before its indicators of words.
-NUM_COUNTS = 58
 
 
 class Records(NamedTuple):
@@ -96,31 +74,53 @@ def use_of(name):
     return "confirm" if digest[-1] % 2 else "develop"
 
 
+def shape_of(name):
+    """Return the number of coefficients, and of columns before indicators."""
+    shapes = {
+        "synthetic": (11, 10),
+        "adult": (108, 13),
+        "magic04": (11, 10),
+        "k401ksubs": (8, 7),
+        "casp": (10, 9),
+        "cps1988": (13, 6),
+        "randhie": (18, 17),
+        "bemtpl97": (18, 12),
+        "norauto": (16, 5),
+        "ausprivauto0405": (28, 6),
+        "blogfeedback": (59, 58),
+    }
+    dim, num_columns = shapes[(LABELS | RESPONSES)[name][0]]
+    # Eligibility is a column of its source, and cannot predict itself.
+    lost = int(name == "eligible")
+    return dim - lost, num_columns - lost
+
+
 def is_label(name):
     """Return whether a set has labels."""
     return name in LABELS
 
 
 @cache
-def read(source):
+def read(source, *, seed=20261130, max_tested=10_000):
     """Columns in [-1, 1], responses, number of columns, and first test record."""
     if source == "synthetic":
-        data = dps.datasets.logistic(13_000, 10, seed=SEED, signal=5.0)
+        data = dps.datasets.logistic(13_000, 10, seed=seed, signal=5.0)
         return data.features, data.response, 10, 13_000
     data = dps.datasets.load(source)
     columns = np.asarray(data.features) * data.encoding.divisor
     y = np.asarray(data.response, float)
     num_columns = round(data.encoding.divisor**2)
     if source == "blogfeedback":
-        columns, num_columns = columns[:, :NUM_COUNTS], NUM_COUNTS
-    order = np.random.default_rng(SEED).permutation(len(y))
+        # These are counts. The others are indicators of words.
+        columns, num_columns = columns[:, :58], 58
+    order = np.random.default_rng(seed).permutation(len(y))
     columns, y = columns[order], y[order]
     num_train = len(y)
     if source == "adult":
         test = dps.datasets.load(source, split="test")
-        tested = np.asarray(test.features)[:MAX_TESTED] * data.encoding.divisor
+        tested = np.asarray(test.features)[:max_tested] * data.encoding.divisor
         columns = np.concatenate([columns, tested])
-        y = np.concatenate([y, test.response[:MAX_TESTED]])
+        y = np.concatenate([y, test.response[:max_tested]])
     return columns, y, num_columns, num_train
 
 
@@ -153,7 +153,7 @@ def domain_of(name):
 
 def facts_of(name, loss, n):
     """Return the public facts of a problem."""
-    dim, num_columns = SHAPES[name]
+    dim, num_columns = shape_of(name)
     return dps.PublicFacts(
         num_records=n,
         dim=dim,
@@ -198,12 +198,12 @@ def unit_problem_of(name, loss, n):
     )
 
 
-def tested(name, n):
+def held_out(name, n, *, max_tested=10_000):
     """Return rows and labels of test records."""
     records = load(name)
     first = records.num_train
     if first == len(records.y):
-        first = max(n, len(records.y) - MAX_TESTED)
+        first = max(n, len(records.y) - max_tested)
     unit = np.sqrt(records.num_columns + 1.0)
     return records.rows[first:] * unit, records.y[first:]
 

@@ -16,33 +16,8 @@ from dpsample.experiments import Figure, Metric, Study
 
 from . import _public_records as records
 
-DELTA = 1e-6
 EPSILONS = 0.1, 0.3, 1.0, 3.0, 10.0
-SMALL, LARGE = 3000, 30_000
 CELL = "use", "records", "loss", "n", "relation", "epsilon"
-QUICK = "synthetic"
-# Rows of the advice's table, by method and loss. "own" is the problem's loss.
-CAPPED, CALIBRATED = "capped_logistic", "calibrated_logistic"
-SMOOTH = {
-    "objective": ("objective", "own"),
-    "pure": ("pure", "own"),
-    "tail": ("tail", "own"),
-}
-CANDIDATES = {
-    "logistic": {
-        **SMOOTH,
-        "scaled": ("scaled", "own"),
-        "scaled, calibrated": ("scaled", CALIBRATED),
-        "labels first": ("labels_first", CALIBRATED),
-        "scaled, capped": ("scaled", CAPPED),
-        "pure, calibrated": ("pure", CALIBRATED),
-        "tail, capped": ("tail", CAPPED),
-        "objective, capped": ("objective", CAPPED),
-    },
-    "huber": SMOOTH,
-    "squared": {**SMOOTH, "normal equations": ("normal_equations", "own")},
-}
-KINKED = {name: (name, "own") for name in ("decaying", "fixed", "tail")}
 
 
 def _rivals():
@@ -57,14 +32,34 @@ def _rivals():
 rivals = _rivals()
 
 
+@cache
 def candidates(loss):
-    """Return the package's methods for a loss."""
-    return CANDIDATES.get(loss, KINKED)
+    """Return the package's methods for a loss, by method and loss of the advice.
+
+    "own" is the problem's loss.
+    """
+    if loss not in ("logistic", "huber", "squared"):
+        return {name: (name, "own") for name in ("decaying", "fixed", "tail")}
+    methods = {name: (name, "own") for name in ("objective", "pure", "tail")}
+    if loss == "squared":
+        methods["normal equations"] = "normal_equations", "own"
+    if loss == "logistic":
+        calibrated, capped = "calibrated_logistic", "capped_logistic"
+        methods |= {
+            "scaled": ("scaled", "own"),
+            "scaled, calibrated": ("scaled", calibrated),
+            "labels first": ("labels_first", calibrated),
+            "scaled, capped": ("scaled", capped),
+            "pure, calibrated": ("pure", calibrated),
+            "tail, capped": ("tail", capped),
+            "objective, capped": ("objective", capped),
+        }
+    return methods
 
 
 def budget_of(relation, epsilon):
     """Return the budget of a cell."""
-    return dps.Budget(epsilon=epsilon, delta=DELTA, relation=relation)
+    return dps.Budget(epsilon=epsilon, delta=1e-6, relation=relation)
 
 
 @cache
@@ -99,7 +94,7 @@ def batch(params, seeds):
     least, zero, constant = records.minimum_of(name, loss, n)
     thetas = fit(params, seeds)
     problem, own = problem_of(name, records.LOSSES[loss], n), records.LOSSES[loss]
-    rows, labels = records.tested(name, n)
+    rows, labels = records.held_out(name, n)
     return {
         "excess": np.array([problem.risk(theta) - least for theta in thetas]),
         "test": np.array([own.value(rows @ theta, labels).mean() for theta in thetas]),
@@ -116,6 +111,7 @@ def fit(params, seeds):
     )
     budget = budget_of(relation, epsilon)
     if method in rivals.RIVALS[loss]:
+        # Their papers ask for rows in the unit ball, so units are changed and back.
         data, own = records.load(name), records.LOSSES[loss]
         unit = records.unit_problem_of(name, own, n)
         task = rivals.Task(unit, budget, data.rows[:n], data.y[:n])
@@ -140,7 +136,7 @@ def fit(params, seeds):
 def cells_of(name, loss, n, relation, epsilons):
     """Yield the cells of one set and loss, as mappings."""
     methods = [*candidates(loss), *rivals.RIVALS[loss]]
-    if n == LARGE:
+    if n == 30_000:
         # So many records are far above the range in which these are advised.
         names = "capped", "labels first"
         methods = [m for m in methods if not any(word in m for word in names)]
@@ -163,37 +159,39 @@ def cells_of(name, loss, n, relation, epsilons):
         }
 
 
-# Parts of the grid, in the order in which they run: loss, number of records, relation,
-# sets and levels of epsilon.
-REPLACE, ZERO = "replace_one", "zero_out"
-REAL = tuple(name for name in records.LABELS if name != QUICK)
-REAL_RESPONSES = tuple(records.RESPONSES)
-NARROW = "casp10", "wage500", "eligible", "norauto0", "auspriv0", "bemtpl0"
-NARROW_RESPONSES = "wage", "assets", "casp", "meddol"
-PARTS = (
-    ("logistic", SMALL, REPLACE, REAL, EPSILONS),
-    ("huber", SMALL, REPLACE, REAL_RESPONSES, EPSILONS),
-    ("squared", SMALL, REPLACE, REAL_RESPONSES, EPSILONS),
-    ("hinge", SMALL, REPLACE, NARROW, EPSILONS),
-    ("median", SMALL, REPLACE, NARROW_RESPONSES, EPSILONS),
-    ("quantile 0.9", SMALL, REPLACE, NARROW_RESPONSES, EPSILONS),
-    ("logistic", SMALL, ZERO, NARROW, (0.3, 3.0)),
-    ("median", SMALL, ZERO, NARROW_RESPONSES[:2], (0.3, 3.0)),
-    ("logistic", LARGE, REPLACE, ("casp10", "norauto0"), EPSILONS),
-    ("squared", LARGE, REPLACE, ("casp",), EPSILONS),
-    ("huber", LARGE, REPLACE, ("casp",), EPSILONS),
-    ("median", LARGE, REPLACE, ("casp",), (0.3, 3.0)),
-    ("hinge", LARGE, REPLACE, ("casp10",), (0.3, 3.0)),
-)
+def parts():
+    """Return the parts of the grid, in the order in which they run.
+
+    A part has a loss, a number of records, a relation, sets and levels of epsilon.
+    """
+    replace, zero = "replace_one", "zero_out"
+    labels = tuple(name for name in records.LABELS if name != "synthetic")
+    narrow = "casp10", "wage500", "eligible", "norauto0", "auspriv0", "bemtpl0"
+    responses = "wage", "assets", "casp", "meddol"
+    return (
+        ("logistic", 3000, replace, labels, EPSILONS),
+        ("huber", 3000, replace, tuple(records.RESPONSES), EPSILONS),
+        ("squared", 3000, replace, tuple(records.RESPONSES), EPSILONS),
+        ("hinge", 3000, replace, narrow, EPSILONS),
+        ("median", 3000, replace, responses, EPSILONS),
+        ("quantile 0.9", 3000, replace, responses, EPSILONS),
+        ("logistic", 3000, zero, narrow, (0.3, 3.0)),
+        ("median", 3000, zero, responses[:2], (0.3, 3.0)),
+        ("logistic", 30_000, replace, ("casp10", "norauto0"), EPSILONS),
+        ("squared", 30_000, replace, ("casp",), EPSILONS),
+        ("huber", 30_000, replace, ("casp",), EPSILONS),
+        ("median", 30_000, replace, ("casp",), (0.3, 3.0)),
+        ("hinge", 30_000, replace, ("casp10",), (0.3, 3.0)),
+    )
 
 
 def grid():
     """Return all cells, or those of synthetic records without the public files."""
     if VARIABLE not in os.environ:
-        return [*cells_of(QUICK, "logistic", SMALL, REPLACE, EPSILONS)]
+        return [*cells_of("synthetic", "logistic", 3000, "replace_one", EPSILONS)]
     return [
         cell
-        for loss, n, relation, names, epsilons in PARTS
+        for loss, n, relation, names, epsilons in parts()
         for name in names
         for cell in cells_of(name, loss, n, relation, epsilons)
     ]
@@ -210,10 +208,18 @@ study = Study(
         " their name. The grid runs in parts, one after the other: Ctrl-C ends a run,"
         " and --resume continues it."
     ),
-    answer="",
+    answer=(
+        "In 188 of the 225 cells that were run (of 3000 records, and four of 30,000; 8"
+        " and 5 fits), in 98 of 111 of development and in 90 of 114 of confirmation."
+        " The others are lost by 2.15 times at most. 180 cells were not lost until"
+        " these rows showed, on the sets of development, that a tilt without delta"
+        " suits more coefficients. Two runs have these rows: the method 'labels first'"
+        " was run last, when problems had got an intercept in place of a constant"
+        " column, which is the same up to units. docs/which-method.md has the verdicts."
+    ),
     grid=grid(),
-    quick=[*cells_of(QUICK, "logistic", SMALL, REPLACE, (0.3, 3.0))],
-    replicates=lambda params: 8 if params["n"] == SMALL else 5,
+    quick=[*cells_of("synthetic", "logistic", 3000, "replace_one", (0.3, 3.0))],
+    replicates=lambda params: {3000: 8, 30_000: 5}[params["n"]],
     quick_replicates=2,
     batch=batch,
     metrics=(
@@ -227,16 +233,20 @@ study = Study(
             x="epsilon",
             y="excess",
             lines="method",
-            panels="records",
-            where={"loss": "logistic", "n": SMALL, "relation": REPLACE},
-            title="Logistic loss, 3000 records",
+            where={
+                "records": grid()[0]["records"],
+                "loss": "logistic",
+                "n": 3000,
+                "relation": "replace_one",
+            },
+            title="Logistic loss, 3000 records of Adult",
             x_label="epsilon (delta = 1e-6)",
         ),
     ),
 )
 
 
-def planned(key):
+def methods_of(key):
     """Return the methods of a cell of the grid."""
     _, name, loss, n, relation, epsilon = key
     (cell,) = cells_of(name, loss, int(n), relation, (float(epsilon),))
@@ -253,6 +263,7 @@ def verdicts(path):
     width = {r: 2.0 * student.ppf(0.975, r - 1) for r in table.replicates.unique()}
     table["error"] = (table.high - table.low) / table.replicates.map(width)
     for key, cell in table.groupby([*CELL], sort=False):
+        # The rule of today is judged by the rows, whichever rule there was then.
         advised = advised_name(key)
         wide = cell.pivot_table(index="method", columns="metric", values="mean")
         errors = cell[cell.metric == "excess"].set_index("method")["error"]
@@ -260,7 +271,7 @@ def verdicts(path):
         if (
             advised not in excess
             or excess.isna().any()
-            or set(excess.index) < planned(key)
+            or set(excess.index) < methods_of(key)
         ):
             continue
         best = excess.idxmin()

@@ -19,7 +19,7 @@ def frame():
 @pytest.mark.slow
 def test_pages_have_the_tables_of_the_rows(frame):
     text = pages.PAGE.read_text("utf-8")
-    assert pages.filled(text, frame) == text
+    assert pages.fill_tables(text, frame) == text
     near, total = int((~frame.lost).sum()), len(frame)
     readme = (pages.ROOT / "README.md").read_text("utf-8")
     for page in (readme, text):
