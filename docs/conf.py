@@ -1,13 +1,13 @@
 """Settings of the site: ``sphinx-build -W -c docs . build/site``.
 
 The source is the whole project, so that pages may link to README.md, notebooks and
-results where they are. SITE_NOTEBOOKS=force runs the notebooks and shows their figures.
+results where they are. Notebooks are shown with the outputs in their ipynb files, which
+``python notebooks/show.py`` writes.
 """
 
 import html
 import importlib
 import inspect
-import os
 import re
 import sys
 from pathlib import Path
@@ -32,7 +32,7 @@ root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "docs/**",
-    "notebooks/0*.py",
+    "notebooks/0*.ipynb",
     "notebooks/README.md",
     "studies/README.md",
     "studies/results/*.md",
@@ -49,11 +49,7 @@ extensions = [
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
-nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
-nb_execution_mode = os.environ.get("SITE_NOTEBOOKS", "off")
-os.environ.pop("MPLBACKEND", None)  # the kernel's own shows figures on the page
-nb_execution_timeout = 600
-nb_execution_raise_on_error = True
+nb_execution_mode = "off"
 
 napoleon_google_docstring = False
 napoleon_custom_sections = ["Guarantee"]

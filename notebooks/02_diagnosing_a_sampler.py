@@ -152,12 +152,12 @@ for row, name in zip(axes, ("RandomWalk", "Proximal"), strict=True):
     ranks = theta.ravel().argsort().argsort().reshape(theta.shape)
     for chain, chain_ranks in zip(theta, ranks, strict=True):
         row[0].plot(chain, lw=0.6)
-        row[1].hist(chain_ranks, bins=20, histtype="step")
+        row[1].hist(chain_ranks, bins=20, range=(0, ranks.size), histtype="step")
     row[1].axhline(num_draws / 20, color="k", ls=":")
     row[0].set_ylabel(f"{name}\ncoefficient {worst}")
     row[1].set_ylabel("draws in the bin")
 axes[1, 0].set_xlabel("draw; one line per chain")
-axes[1, 1].set_xlabel("rank among the draws of all chains")
+_ = axes[1, 1].set_xlabel("rank among the draws of all chains")
 # %% [markdown]
 # *What to see.* Left, the traces: the chains of the random walk wander, each on its own,
 # those of the proximal sampler all look like the same noise. Right, the same in numbers: if
@@ -211,7 +211,7 @@ ax.set_yscale("log")
 ax.set_ylim(1e-12, 2.0)
 ax.set_xlabel("steps")
 ax.set_ylabel("total variation to the target")
-ax.legend(frameon=False, fontsize="small", loc="lower right")
+_ = ax.legend(frameon=False, fontsize="small", loc="lower right")
 # %% [markdown]
 # *What to see.* On the synthetic records the random walk needs hundreds of steps, the
 # proximal sampler a few. The statistical curves end at a few percent, where so few pairs see nothing more. Only the proved
@@ -285,7 +285,7 @@ for draws, name, color in ((exact, "exact", "C0"), (suspect, "suspect", "C3")):
     axes[2].hist(gap_of(draws), bins, histtype="step", color=color, label=name)
 axes[2].set_xlabel("distance to the boundary")
 axes[2].set_ylabel("draws")
-axes[2].legend(frameon=False)
+_ = axes[2].legend(frameon=False)
 # %% [markdown]
 # *What to see.* The black arc is the boundary, markers tell the chains apart. The suspect draws hug it; a part of the
 # target on the inner side was never visited, by none of the chains. So the chains agree,
@@ -334,7 +334,7 @@ ax.set_xlabel("steps")
 ax.set_ylabel(
     "total variation to the target:\nupper limit (triangles), estimate (dotted)"
 )
-ax.legend(frameon=False, fontsize="small", loc="lower left")
+_ = ax.legend(frameon=False, fontsize="small", loc="lower left")
 # %% [markdown]
 # *What to see.* After the default warm-up of 100 steps some pairs of the red chains have
 # still not met, and a few take a thousand steps or more: the bound comes down slowly, and

@@ -115,7 +115,7 @@ middle.axvline(t, color="C3", alpha=0.3)
 middle.set_ylim(0.0, 2.2)
 middle.set_xlabel("t, of the event {output > t}")
 middle.set_ylabel("epsilon shown by the event")
-middle.legend(frameon=False, loc="upper left")
+_ = middle.legend(frameon=False, loc="upper left")
 # %% [markdown]
 # *What to see.* Left: the two laws overlap almost everywhere; to the eye nothing is wrong.
 # Right: events far in the tail show more than the claimed ε (gray, exact probabilities),
@@ -141,7 +141,7 @@ caught.plot(axes[0])
 passed.plot(axes[1])
 axes[0].set_ylim(1e-6, 1.0)
 axes[0].set_title("half of the noise: refuted")
-axes[1].set_title("all of the noise: not refuted")
+_ = axes[1].set_title("all of the noise: not refuted")
 # %% [markdown]
 # *What to see.* A claim is a curve: the δ that is allowed at each ε (gray). The triangles
 # are lower bounds that hold together with probability 1 − 10⁻⁶. Left, they pass above the
@@ -203,7 +203,7 @@ for ax, report, mechanism in zip(
     ax.set_ylim(1e-5, 1.0)
     ax.legend(fontsize="small")
 axes[0].set_title("published constants (GLLST-E1): refuted")
-axes[1].set_title("with the factor 2: not refuted")
+_ = axes[1].set_title("with the factor 2: not refuted")
 # %% [markdown]
 # *What to see.* Left: near ε = 1 the triangles lie above the claimed curve, and below the
 # dashed curve of the theory with the factor 2, which is attained here. (The claimed
@@ -237,7 +237,7 @@ ax.set_xscale("log")
 ax.set_ylim(0.0, 1.7)
 ax.set_xlabel("draws from each of the two laws")
 ax.set_ylabel("epsilon")
-ax.legend(frameon=False, fontsize="small", ncols=2, loc="lower right")
+_ = ax.legend(frameon=False, fontsize="small", ncols=2, loc="lower right")
 # %% [markdown]
 # *What to see.* Between 30 000 and 300 000 draws are needed before the red bound passes the
 # claim, although the claim is wrong by more than a half. The blue bound stays below the
@@ -296,7 +296,7 @@ for ax in (left, middle):
 left.set_xlabel("claimed ε")
 left.set_ylabel("true ε of the printed constants / claimed ε")
 middle.set_xlabel("ε")
-middle.set_ylabel("bound of the risk: exact / printed")
+_ = middle.set_ylabel("bound of the risk: exact / printed")
 
 # %% [markdown]
 # *What to see.* Left: at the usual budgets the printed constants spend one and a half to two

@@ -138,7 +138,7 @@ class Advice:
 
     def _cells(self) -> list[tuple[str, ...]]:
         """Return the rows of the table as texts."""
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for row in self.table:
             bound = f"{row.risk_bound:.4g}" if row.risk_bound < math.inf else "none"
             passes = "depends" if math.isnan(row.passes) else f"{row.passes:.0f}"

@@ -17,7 +17,12 @@ from dpsample.audits.scores import (
     additive_scores,
     black_box_scores,
 )
-from dpsample.audits.sequential import SequentialReport, blank, go_on, learn_score
+from dpsample.audits.sequential import (
+    SequentialReport,
+    continue_audit,
+    learn_score,
+    start_report,
+)
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence
@@ -179,7 +184,7 @@ def audit(
             if not is_ours and log_ratio is None and score is None:
                 run = cast(Mechanism, mechanism)
                 learn = partial(learn_score, run, problem, neighbor)
-            report = blank(
+            report = start_report(
                 learn=learn,
                 curve=partial(claimed_curve, budget=budget, gdp=gdp, event=event),
                 alpha=alpha,
@@ -204,7 +209,7 @@ def audit(
                     remedy = "Pass sequential=True to begin another audit."
                     check.fail(name, condition, current, remedy)
         with _line(progress) as on_progress:
-            return go_on(report, scores_of, num_draws, on_progress)
+            return continue_audit(report, scores_of, num_draws, on_progress)
     with _line(progress) as on_progress:
         scores = scores_of(on_progress, num_draws=int(num_draws), seed=seed)
     epsilons = budget.epsilon * np.array(MULTIPLES)

@@ -47,13 +47,11 @@ from dpsample.core.streams import streams
 from dpsample.privacy import Budget, gaussian_delta
 from dpsample.privacy.accounting.events import Event
 
-NUM_BLIND = 20  # first rounds, in which nothing is bet
-GDP_GRID = np.geomspace(1e-2, 16.0, 96)  # values of mu
-# Multiples of the budget's epsilon at which bets are made.
-MULTIPLES = np.array([0.0, 0.25, 0.5, 1.0])
-# Draws of each distribution from which a score is learned.
-NUM_LEARNED = 1000
-LEARNED = (
+# First rounds, which are observed and not bet on.
+NUM_WARMUP_ROUNDS = 20
+# Values of mu, each of which is a claim of mu-GDP.
+GDP_GRID = np.geomspace(1e-2, 16.0, 96)
+LEARNED_NOTE = (
     "the score is a logistic discriminant of outputs, learned from draws that are not "
     "bet on: a better score may find more"
 )
@@ -68,16 +66,16 @@ class SequentialTest:
     """
 
     epsilons: Array  # (e,)
-    claimed: Array  # (e,): delta of the claim at each
+    claimed_deltas: Array  # (e,): delta of the claim at each
     alpha: float
     rounds: int = 0
     stopped_at: int | None = None  # round in which the claim was refuted
     # Sums of scores and of their squares, (2, 2): distribution, power.
     moments: Array = field(default_factory=lambda: np.zeros((2, 2)))
-    # Sums of payoffs without delta, and of their squares, (2, e, 2).
+    # Sums of the payoffs 1(X) - e^epsilon 1(Y), and of their squares, (2, e, 2). The
+    # first axis is the order of P and Q. A claim's delta is subtracted later.
     payoffs: Array = field(init=False)
-    # The first claim is that of ``claimed``, the others are those of the grid. The
-    # second axis is the order of P and Q.
+    # The first claim is that of ``claimed_deltas``, the others are those of the grid.
     log_wealth: Array = field(init=False)  # (1 + grid, 2, e)
     is_refuted: NDArray[np.bool_] = field(init=False)  # (1 + grid,)
 
@@ -88,72 +86,86 @@ class SequentialTest:
         self.log_wealth = np.zeros((count, 2, len(self.epsilons)))
         self.is_refuted = np.zeros(count, dtype=np.bool_)
         gaussian = [[gaussian_delta(e, mu) for e in self.epsilons] for mu in GDP_GRID]
-        self._deltas = np.array([self.claimed, *gaussian])  # (1 + grid, e)
+        self._deltas = np.array([self.claimed_deltas, *gaussian])  # (1 + grid, e)
 
     def update(self, first: Array, second: Array) -> None:
         """Play as many rounds as there are scores of P and of Q, in their order."""
-        # Log ratios may be infinite, but their moments must be finite.
-        farthest = 1e100
+        # Scores may be infinite log ratios, but their moments must be finite.
+        largest_score = 1e100
+        first = np.clip(first, -largest_score, largest_score)
+        second = np.clip(second, -largest_score, largest_score)
         num_done = 0
-        first = np.clip(first, -farthest, farthest)
-        second = np.clip(second, -farthest, farthest)
         while num_done < len(first):
             # Events are chosen again after a tenth of the rounds so far, but at the
             # latest after 2000 rounds.
-            width = min(max(NUM_BLIND, int(0.1 * self.rounds)), 2000)
+            width = min(max(NUM_WARMUP_ROUNDS, int(0.1 * self.rounds)), 2000)
             part = slice(num_done, num_done + width)
             self._play(first[part], second[part])
             num_done += width
 
     def _play(self, first: Array, second: Array) -> None:
         """Play rounds with events and bets that depend on earlier rounds only."""
-        before, growth = self.rounds, np.exp(self.epsilons)
-        # In each pair the first sample is from the distribution that the event favors.
-        sides = (first, second), (-second, -first)
-        gains = np.empty((2, len(growth), len(first)))
-        for gain, (likely, other), t in zip(
-            gains, sides, self._thresholds(), strict=True
-        ):
-            gain[:] = (likely > t[:, None]) - growth[:, None] * (other > t[:, None])
-        if before >= NUM_BLIND:
-            deltas = self._deltas[:, None, :]
-            mean, square = np.moveaxis(self.payoffs, 2, 0) / before
-            mean_pay = mean - deltas
-            second_moment = square - 2.0 * deltas * mean + deltas**2 + 1.0 / before
-            # Half of the largest bet with which the wealth W stays positive.
-            max_bet = 0.5 / (growth + deltas)
-            bets = np.clip(mean_pay / second_moment, 0.0, max_bet)[..., None]
-            rises = np.log1p(bets * (gains - deltas[..., None]))
-            path = self.log_wealth[..., None] + np.cumsum(rises, axis=-1)
-            # Their mean must not overflow.
-            wealth = np.exp(np.minimum(path, 600.0)).mean(axis=(1, 2))
-            has_won = wealth >= 1.0 / self.alpha
-            if has_won[0].any() and self.stopped_at is None:
-                self.stopped_at = before + 1 + int(np.argmax(has_won[0]))
-            self.is_refuted |= has_won.any(axis=1)
-            self.log_wealth = path[..., -1]
+        payoffs = self._payoffs_of(first, second)
+        if self.rounds >= NUM_WARMUP_ROUNDS:
+            self._bet(payoffs)
         self.rounds += len(first)
-        self.payoffs += np.stack([gains.sum(axis=2), (gains**2).sum(axis=2)], axis=2)
-        for law, scores in enumerate((first, second)):
-            self.moments[law] += scores.sum(), (scores**2).sum()
+        sums = payoffs.sum(axis=2), (payoffs**2).sum(axis=2)
+        self.payoffs += np.stack(sums, axis=2)
+        for index, scores in enumerate((first, second)):
+            self.moments[index] += scores.sum(), (scores**2).sum()
+
+    def _payoffs_of(self, first: Array, second: Array) -> Array:
+        """Return the payoffs 1(X) - e^epsilon 1(Y) of rounds, (2, e, rounds)."""
+        factors = np.exp(self.epsilons)[:, None]
+        # In each pair the first sample is from the distribution that the event favors.
+        # In the order Q before P, large scores are those of Q if their signs change.
+        pairs = (first, second), (-second, -first)
+        thresholds = self._thresholds()[..., None]
+        return np.array(
+            [
+                (favored > threshold) - factors * (other > threshold)
+                for (favored, other), threshold in zip(pairs, thresholds, strict=True)
+            ]
+        )
+
+    def _bet(self, payoffs: Array) -> None:
+        """Bet on rounds, with bets that earlier rounds determine."""
+        deltas, num_rounds = self._deltas[:, None, :], self.rounds
+        mean, square = np.moveaxis(self.payoffs, 2, 0) / num_rounds
+        # Moments of the payoff 1(X) - e^epsilon 1(Y) - delta in earlier rounds. The
+        # last term keeps the second moment positive where no event has happened.
+        mean_payoff = mean - deltas
+        second_moment = square - 2.0 * deltas * mean + deltas**2 + 1.0 / num_rounds
+        # Half of the largest bet with which the wealth W stays positive.
+        max_bet = 0.5 / (np.exp(self.epsilons) + deltas)
+        bets = np.clip(mean_payoff / second_moment, 0.0, max_bet)[..., None]
+        log_factors = np.log1p(bets * (payoffs - deltas[..., None]))
+        log_wealth = self.log_wealth[..., None] + np.cumsum(log_factors, axis=-1)
+        # The exponential must not overflow.
+        wealth = np.exp(np.minimum(log_wealth, 600.0)).mean(axis=(1, 2))
+        has_won = wealth >= 1.0 / self.alpha
+        if has_won[0].any() and self.stopped_at is None:
+            self.stopped_at = num_rounds + 1 + int(np.argmax(has_won[0]))
+        self.is_refuted |= has_won.any(axis=1)
+        self.log_wealth = log_wealth[..., -1]
 
     def _thresholds(self) -> Array:
-        """Return (2, e) points at which fitted normals have the log ratio epsilon.
+        """Return (2, e) scores at which fitted normals have the log ratio epsilon.
 
-        The fitted normals of P and Q have the same variance.
+        The normals fitted to the scores of P and Q have the same variance.
         """
-        # Events that never happen.
+        # No score is above these thresholds, so that the events never happen.
         never = np.full((2, len(self.epsilons)), np.inf)
-        if self.rounds < NUM_BLIND:
+        if self.rounds < NUM_WARMUP_ROUNDS:
             return never
         means = self.moments[:, 0] / self.rounds
-        spread = float((self.moments[:, 1] / self.rounds - means**2).mean())
+        variance = float((self.moments[:, 1] / self.rounds - means**2).mean())
         gap = float(means[0] - means[1])
         # Without a visible difference between P and Q there is no event to bet on.
-        if not gap > 1e-3 * math.sqrt(max(spread, 0.0)):
+        if not gap > 1e-3 * math.sqrt(max(variance, 0.0)):
             return never
         middle = 0.5 * float(means.sum())
-        return np.array([[middle], [-middle]]) + spread * self.epsilons / gap
+        return np.array([[middle], [-middle]]) + variance * self.epsilons / gap
 
     @property
     def e_value(self) -> float:
@@ -164,8 +176,8 @@ class SequentialTest:
     def gdp_lower(self) -> float:
         """Lower bound of gdp, valid in all rounds together."""
         standing = np.flatnonzero(~self.is_refuted[1:])
-        first_standing = int(standing[0]) if standing.size else len(GDP_GRID)
-        return float(GDP_GRID[first_standing - 1]) if first_standing else 0.0
+        num_refuted = int(standing[0]) if standing.size else len(GDP_GRID)
+        return float(GDP_GRID[num_refuted - 1]) if num_refuted else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -264,7 +276,7 @@ class SequentialReport:
         return "\n  ".join(lines)
 
 
-def blank(
+def start_report(
     *,
     learn: Callable[[np.random.SeedSequence], Score] | None,
     curve: Callable[[Array], Array],
@@ -275,9 +287,12 @@ def blank(
 
     ``learn`` is a function of a seed that learns a score, or None if one is known.
     """
-    # Largest epsilon of a bet. The square of its exponential does not overflow.
-    epsilons = np.minimum(claim["budget"].epsilon * MULTIPLES, 300.0)
-    test = SequentialTest(epsilons=epsilons, claimed=curve(epsilons), alpha=alpha)
+    # The square of the exponential of 300 does not overflow.
+    multiples = np.array([0.0, 0.25, 0.5, 1.0])
+    epsilons = np.minimum(claim["budget"].epsilon * multiples, 300.0)
+    test = SequentialTest(
+        epsilons=epsilons, claimed_deltas=curve(epsilons), alpha=alpha
+    )
     report = SequentialReport(test=test, num_batches=0, **claim)
     if learn is None:
         return report
@@ -295,14 +310,15 @@ def learn_score(
     mechanism: Mechanism, first: object, second: object, seed: np.random.SeedSequence
 ) -> Score:
     """Return a score of the outputs, from draws that are not bet on."""
+    num_draws = 1000
     outputs = [
-        as_rows(mechanism(data, rng, NUM_LEARNED), NUM_LEARNED)
+        as_rows(mechanism(data, rng, num_draws), num_draws)
         for data, rng in zip((first, second), streams(seed, 2), strict=True)
     ]
     return learn(*outputs)
 
 
-def go_on(
+def continue_audit(
     report: SequentialReport,
     scores_of: Callable[..., Scores],
     num_draws: int,
@@ -328,13 +344,15 @@ def go_on(
         # Scores are larger for typical draws of the second distribution, but those of
         # `SequentialTest` are larger for typical draws of the first one.
         first, second = (
-            -np.concatenate([half[law] for half in (scores.first, scores.second)])
-            for law in (0, 1)
+            -np.concatenate([half[index] for half in (scores.first, scores.second)])
+            for index in (0, 1)
         )
         test.update(first, second)
         batch, notes = batch + 1, scores.notes
         if known_score:
-            notes = tuple(LEARNED if note == GIVEN_NOTE else note for note in notes)
+            notes = tuple(
+                LEARNED_NOTE if note == GIVEN_NOTE else note for note in notes
+            )
         evidence = f", e-value {test.e_value:.3g}, gdp >= {test.gdp_lower:.3g}"
         on_progress(min(1.0, test.rounds / num_draws), evidence)
     return replace(report, test=test, num_batches=batch, notes=notes)

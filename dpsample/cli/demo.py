@@ -41,12 +41,13 @@ def run(output: Path | None, *, overwrite: bool = False) -> None:
     answer = dps.fit(problem, dps.Budget(epsilon=1.0, delta=1e-6))
     rows = [
         ("private", f"{problem.risk(answer.theta):.4f}"),
-        ("true, not private", f"{problem.risk(data.theta):.4f}"),
+        ("true, not private", f"{problem.risk(np.asarray(data.theta)):.4f}"),
         ("theta = 0", f"{problem.risk(np.zeros(dim)):.4f}"),
     ]
     title = f"{screen.NOT_PRIVATE} (here they are synthetic)"
     screen.print_table(title, ("parameters", "mean loss"), rows)
     certificate = answer.certificate
+    assert certificate is not None  # there is one, as there is a budget
     console.print(str(certificate))
     coefficients = ", ".join(f"{value:.3f}" for value in answer.theta)
     console.print(f"The private parameters, which may be published: {coefficients}")

@@ -329,7 +329,7 @@ class UserFunction:
 
         All C functions share it. Compiled again, it could have other globals.
         """
-        self.digest()  # of the same globals
+        self.digest()  # the digest is that of the same globals
         if is_jitted(self.function):
             return self.function
         compiled: Callable[..., Any] = kernel(self.function, cached=False)

@@ -91,8 +91,8 @@ class Box(Domain):
     Raises
     ------
     ValueError
-        If a bound is NaN, the lengths differ, a side is empty, or a lower bound is
-        infinity.
+        If a bound is NaN, the lengths differ, a side is empty or not infinite and of a
+        length outside of 1e-150 to 1e150, or a lower bound is infinity.
 
     Examples
     --------
@@ -127,6 +127,16 @@ class Box(Domain):
                 float(np.broadcast_to(s, is_wide.shape)[where]) for s in self._sides
             )
             check.fail("upper", f"> lower = {low:.12g} at index {where}", high)
+        with np.errstate(over="ignore"):
+            widths = np.atleast_1d(self.upper - self.lower)
+        # Squares of other widths are 0 or overflow.
+        is_squarable = (widths >= 1e-150) & (widths <= 1e150)
+        is_endless = np.isinf(self.upper) | np.isinf(self.lower)
+        odd = np.flatnonzero(~(is_squarable | is_endless))
+        if len(odd):
+            condition = "infinite or of lengths from 1e-150 to 1e150"
+            got = f"{widths[odd[0]]:.3g} at index {odd[0]}"
+            check.fail("sides of a box", condition, got, "Use other units.")
 
     @property
     def is_box(self) -> bool:

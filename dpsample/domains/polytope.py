@@ -568,6 +568,8 @@ class _Constraints(NamedTuple):
         if self.dim == 0 or not (self.A.shape[0] or is_bound):
             condition = "one inequality or finite bound at least"
             remedy = "Use WholeSpace for all vectors."
+            if "A_eq" in self.passed_names:
+                remedy = "Equalities alone leave it unbounded: add lower and upper."
             check.fail("A, lower and upper", condition, "none", remedy)
         _check_rows("A", self.A)
         with np.errstate(over="ignore"):

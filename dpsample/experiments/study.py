@@ -194,6 +194,11 @@ class Figure:
         for name in ("y", "lines", "panels"):
             value = getattr(self, name)
             check.members(str, **{name: (value,) if isinstance(value, str) else value})
+        if self.y_limits is not None:
+            low, high = check.array("y_limits", self.y_limits, shape=(2,))
+            if not -math.inf < low < high < math.inf:
+                got = check.describe(self.y_limits)
+                check.fail("y_limits", "two finite numbers, the lower one first", got)
 
     @property
     def metrics(self) -> tuple[str, ...]:

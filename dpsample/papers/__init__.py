@@ -12,11 +12,10 @@ from dpsample.core import check
 from dpsample.core.public import dir_of
 from dpsample.papers import bassily, clipping_instance, gopi, su, xie, xu
 from dpsample.papers.claim import PAPERS, Case, Claim
-from dpsample.papers.verdicts import Bound, bound, bounds
+from dpsample.papers.verdicts import bound, bounds
 
 __all__ = [
     "PAPERS",
-    "Bound",
     "Claim",
     "bound",
     "bounds",

@@ -319,6 +319,7 @@ def bound(paper: str, item: str, part: str = "") -> Bound:
     >>> print(bound("bassily", "Lemma 3.4").formula.partition(".")[0])
     :math:`2 L^2 T \eta/n`
     """
+    check.one_of(tuple(PAPERS), paper=paper)
     every = {(b.item, b.part): b for b in bounds(paper)}
     check.one_of(tuple(dict.fromkeys(name for name, _ in every)), item=item)
     check.one_of(tuple(word for name, word in every if name == item), part=part)

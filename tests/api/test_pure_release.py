@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.api import release_plan
 from dpsample.privacy import BoundedRangeEvent, Certificate, Ledger
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers import NoCertificate
@@ -236,3 +237,37 @@ def test_ledgers_of_pure_releases_stay_pure():
     assert ledger.delta(epsilon=2.0) == 0.0
     with pytest.raises(ValueError, match="ledger"):
         dps.release(problem, dps.Budget(epsilon=0.1, delta=0.0), ledger=ledger)
+
+
+def problem_of(num_records, dim, radius):
+    rng = np.random.default_rng(4)
+    rows = rng.standard_normal((num_records, dim))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return dps.Problem(
+        rows,
+        np.clip(rows[:, 0] + 0.1 * rng.standard_normal(num_records), -1.0, 1.0),
+        loss=L.Huber(0.5),
+        domain=D.Ball(radius),
+        row_bound=1.0 + 1e-9,
+        response_bound=1.0,
+    )
+
+
+def test_public_facts_choose_global_draws_at_larger_delta():
+    budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    answer = dps.release(problem_of(10_000, 20, 10.0), budget)
+    assert answer.certificate.sampler.type == "Global"
+    assert answer.nonprivate_diagnostics["counts"]["candidates"] < 100
+    dps.verify(answer.certificate)
+    dps.verify(answer.certificate, checker="ball")
+    # Localized draws of these records take some 100,000 passes. Each of the four
+    # conditions decides.
+    others = [(9_999, 20, 10.0), (10_000, 19, 10.0), (10_000, 20, 9.0)]
+    for size in others:
+        problem = problem_of(*size)
+        target = dps.calibrate(problem, budget).target(problem)
+        assert not release_plan.favors_global(target)
+    small = dps.Budget(epsilon=0.05, delta=1e-6)
+    problem = problem_of(10_000, 20, 10.0)
+    target = dps.calibrate(problem, small).target(problem)
+    assert not release_plan.favors_global(target)

@@ -17,7 +17,9 @@ ALPHA = 0.05
 
 def new_test(epsilons, gdp=GDP):
     claimed = np.array([gaussian_delta(e, gdp) for e in epsilons])
-    return SequentialTest(epsilons=np.array(epsilons), claimed=claimed, alpha=ALPHA)
+    return SequentialTest(
+        epsilons=np.array(epsilons), claimed_deltas=claimed, alpha=ALPHA
+    )
 
 
 def played(epsilons, shift, most, seed, *, gdp=GDP):

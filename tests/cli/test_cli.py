@@ -276,7 +276,7 @@ def test_demo_ends_with_a_certificate_for_every_reader(tmp_path, capsys, monkeyp
     page = tmp_path / "demo.html"
     assert cli.main(["demo", "--output", str(page)]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "(1, 1e-06)-DP" in out and "NOT PRIVATE" in out
+    assert "epsilon = 1, delta = 1e-6" in out and "NOT PRIVATE" in out
     assert out.index("guarantee") < out.index("What is proved: ")
     assert "The guess is wrong with probability 45.2 % or more" in out
     text = page.read_text("utf-8")

@@ -328,6 +328,8 @@ ARGUMENTS = {
     "privacy.zcdp_epsilon": {"delta": 1e-6, "rho": 0.1},
     "privacy.accounting.events.from_dict": {"data": {"name": "gaussian", "gdp": 0.5}},
     "papers.claims": {"paper": "nobody"},
+    "papers.bound": {"paper": "su", "item": "Theorem 7"},
+    "papers.bounds": {"paper": "su"},
     "regularizers.PowerNorm": {"p": 3.0},
     "regularizers.custom": {
         "value": lambda: half_square,

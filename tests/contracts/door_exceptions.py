@@ -170,6 +170,7 @@ BY_DOOR = {
     "diagnostics.stein_check.draws": DRAWS,
     "domains.Box.lower": side(lambda x: x < 1.0),
     "experiments.Figure.bound": FLAG,
+    "experiments.Figure.y_limits": optional(Kind(lambda v: not _is_range(v))),
     "experiments.Slope.expected": either(number(math.isfinite), CALLABLE),
     "experiments.Study.answer": either(TEXT, CALLABLE),
     "experiments.Study.quick": optional(GRID),
@@ -198,6 +199,9 @@ BY_DOOR = {
         2, holds=lambda x: (abs(x) <= 1e60).all()
     ),
     "papers.clipping_instance.printed_release.size": count(),
+    "papers.bound.paper": choice("bassily", "gopi", "su", "xie", "xu"),
+    "papers.bound.item": choice(*(b.item for b in dps.papers.bounds("su"))),
+    "papers.bound.part": choice(""),
     **{
         f"domains.{name}.{parameter}": POINT
         for name in ("Ball", "Polytope")

@@ -186,6 +186,7 @@ def test_coupled_steps_are_faithful_before_anything_is_copied(name):
     assert steps_together(STEPS[name], case.target, pair.plan, *chains, 60) == 60
 
 
+@pytest.mark.slow
 def test_two_coins_are_not_faithful():
     case = CASES["hinge on the plane"]
     _, pair = coupled("random walk", case)

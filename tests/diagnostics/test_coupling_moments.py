@@ -136,6 +136,7 @@ def test_one_replicate_is_the_definition(target):
     np.testing.assert_allclose(values[0], np.mean(by_hand, axis=0), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_functions_of_the_user_and_their_names(target):
     def radius(draws):
         return np.linalg.norm(draws - MEAN, axis=1)

@@ -106,6 +106,7 @@ def test_chains_meet(sampler, case_name):
     assert len(set(found.times.tolist())) > 1
 
 
+@pytest.mark.slow
 def test_lag_moves_the_times_and_tightens_the_bound(gaussian):
     sampler = PreconditionedCrankNicolson(step_size=0.6)
     bounds = []

@@ -97,7 +97,7 @@ def test_limits_lie_above_the_distance_by_quadrature(case_name, walk):
     check_curve(bound, np.array([chain.tv(t, start) for t in bound.steps]))
 
 
-@one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("case_name", "walk"), GRIDS)
 def test_the_matrix_is_that_of_the_chain(case_name, walk):
     _, prepared, chain, start = grid_chain(case_name, walk)
@@ -179,6 +179,7 @@ def test_a_target_without_a_metric_has_no_proved_curve():
     assert "proved" not in repr(bound)
 
 
+@pytest.mark.slow
 def test_lag_and_steps_come_from_a_pilot_or_from_the_caller():
     target = standard_normal(2)
     sampler = PreconditionedCrankNicolson(step_size=0.6)
@@ -190,6 +191,7 @@ def test_lag_and_steps_come_from_a_pilot_or_from_the_caller():
     assert own.times.lag == 7 and own.steps.tolist() == [3, 9]
 
 
+@pytest.mark.slow
 def test_threads_do_not_change_a_curve():
     target, options = (
         ONE_DIMENSION["hinge"].target,

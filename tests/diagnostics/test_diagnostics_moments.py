@@ -90,6 +90,7 @@ def test_without_an_exact_value_there_is_no_verdict():
     assert np.isnan(found.z_scores[0]).all()
 
 
+@pytest.mark.slow
 def test_report_shows_exact_values_beside_estimates():
     found = unbiased_moments(standard_normal(1), MALA(), replicates=50, seed=123)
     text = repr(found)

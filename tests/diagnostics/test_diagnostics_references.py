@@ -104,6 +104,7 @@ def test_the_first_possible_reference_is_used():
         laws.choose(many, "auto")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["squared on the plane", "linear on a box"])
 def test_quadrature_and_closed_forms_agree(name):
     target = CASES[name].target
@@ -178,6 +179,7 @@ def test_chains_are_thinned_and_that_is_said():
         compare(stuck, target)
 
 
+@pytest.mark.slow
 def test_threads_do_not_change_a_comparison():
     target = CASES["hinge"].target
     options = {"num_replicates": 50, "num_draws": 5, "seed": 89}

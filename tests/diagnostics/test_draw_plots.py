@@ -10,7 +10,7 @@ import pytest
 import dpsample as dps
 from dpsample.diagnostics.draw_pictures import plane_curve, space_curves
 from tests.support import planted_failures as planted
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import usual
 
 matplotlib.use("Agg")
 D = dps.domains
@@ -58,7 +58,7 @@ def test_draws_are_drawn_in_every_domain(name):
     assert dim == 3 or ax.name == "rectilinear"
 
 
-@one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["disk", "diamond", "box", "triangle", "simplex"])
 def test_outlines_are_on_the_boundary(name):
     domain, dim = DOMAINS[name]

@@ -54,7 +54,7 @@ def bisected(domain, theta):
 every_gauge = pytest.mark.parametrize("pair", around_zero(), ids=label)
 
 
-@one_in(4)
+@pytest.mark.slow
 @every_gauge
 def test_the_gauge_is_the_least_multiple_that_contains_a_point(pair):
     domain, dim = pair

@@ -9,7 +9,6 @@ import pytest
 import dpsample as dps
 from dpsample.domains import exits
 from dpsample.samplers.adaptive.billiard import find_exit_function
-from tests.support.tiers import one_in
 
 D = dps.domains
 MIX = np.array([[1.0, 0.4, -0.3], [0.0, 1.0, 0.8], [-0.5, 0.2, 1.0]])
@@ -173,7 +172,7 @@ KINDS = ("inside", "wall", "corner", "tangent", "strong", "still", "straight")
 SCALES = ("tiny", "huge")
 
 
-@one_in(24)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS + SCALES)
 @pytest.mark.parametrize("name", DOMAINS)
 def test_a_path_leaves_where_stepping_says(name, kind):
@@ -244,6 +243,7 @@ def exact_root(coefficients, *, is_rising, last=np.inf):
     return np.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
 def test_falls_are_the_roots_of_quadratics(scale):
     rng = np.random.default_rng(8)
@@ -360,7 +360,7 @@ def turning_case(domain, kind, rng):
     return theta, velocity, center + 0.5 * pivot, np.tan(0.5 * 3.0 * rng.random())
 
 
-@one_in(8)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["inside", "wall", "corner", "still"])
 @pytest.mark.parametrize("name", TURNING)
 def test_a_rotation_leaves_where_stepping_says(name, kind):

@@ -86,6 +86,7 @@ class TestGeometry:
                 assert inside(center + (1.0 - 1e-9) * end * direction)
                 assert not inside(center + (1.0 + 1e-6) * end * direction)
 
+    @pytest.mark.slow
     def test_projections_are_inside_and_fixed_points_there(self, name):
         domain, _ = BODIES[name]
         rng = np.random.default_rng(3)
@@ -94,6 +95,7 @@ class TestGeometry:
             assert domain.contains(nearest)
             np.testing.assert_array_equal(domain.project(nearest), nearest)
 
+    @pytest.mark.slow
     def test_first_exit_of_parabolas(self, name):
         domain, inside = BODIES[name]
         rng, center = np.random.default_rng(4), domain.interior_point(2)
@@ -172,6 +174,7 @@ def test_uniform_draws_have_the_right_moments(name, sampler):
     np.testing.assert_allclose(theta.var(axis=(0, 1)), variance, rtol=0.15)
 
 
+@pytest.mark.slow
 def test_a_force_and_a_turned_normal():
     """A normal that is turned by 20 degrees is refused at construction."""
     cos, sin = math.cos(0.35), math.sin(0.35)
@@ -192,7 +195,7 @@ def raises_outside(theta):
     return True
 
 
-@one_in(3, 1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1.0, 1e200, 1e-200])
 def test_normals_of_any_length(size):
     body = custom(
@@ -290,6 +293,20 @@ class TestRefusals:
                 )
 
 
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [(0.0, 5e-324), (0.0, 1e-200), (0.0, 1e200), (-1.7e308, 1.7e308)],
+)
+def test_boxes_whose_squares_are_no_numbers(lower, upper):
+    with pytest.raises(ValueError, match="of lengths from 1e-150 to 1e150, got .* 1"):
+        Box([0.0, lower], [1.0, upper])
+
+
+def test_equalities_without_bounds_name_what_is_missing():
+    with pytest.raises(ValueError, match="one inequality .* add lower and upper"):
+        Polytope(A_eq=np.ones((1, 3)), b_eq=[1.0])
+
+
 class TestInfiniteSides:
     def test_geometry(self):
         half = Box([0.0, -np.inf], [np.inf, 2.0])
@@ -310,6 +327,7 @@ class TestInfiniteSides:
         np.testing.assert_allclose(theta.mean(axis=(0, 1)), [1.0, 0.5], rtol=0.1)
         np.testing.assert_allclose(theta.std(axis=(0, 1)), [1.0, 0.5], rtol=0.15)
 
+    @pytest.mark.slow
     def test_refusals(self):
         for lower, upper in ((np.inf, np.inf), (0.0, -np.inf), (np.nan, 1.0), (1, 0)):
             with pytest.raises(ValueError, match="must be"):

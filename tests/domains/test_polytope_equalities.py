@@ -20,6 +20,7 @@ def slice_of_cube():
     return Polytope(CUBE, np.ones(6), [[2.0, -1.0, 0.5]], [0.3])
 
 
+@pytest.mark.slow
 def test_it_is_the_simplex():
     rng, ours, theirs = np.random.default_rng(0), simplex(5), Simplex()
     assert (ours.affine_dim(5), ours.is_bounded) == (4, True)

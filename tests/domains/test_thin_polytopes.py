@@ -63,6 +63,7 @@ def exact_slacks(body, point):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 def test_bodies_with_an_interior_have_a_point_strictly_inside(name):
     body = Polytope(*BODIES[name])
@@ -89,6 +90,7 @@ def test_projections_from_any_distance_are_inside_and_near(name):
             assert (point - near) @ (other - near) <= digits * gap * (gap + size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "half", [[1.0, 1e-7], STRIP, [1e6, 1e-6], [1.0, 1e-9, 1e-5, 1e3, 1e-9]]
 )
@@ -148,6 +150,7 @@ def test_a_point_up_to_rounding_errors_is_refused():
         Polytope([[1.0], [-1.0]], [1e8 + 1.5e-8, -1e8])
 
 
+@pytest.mark.slow
 def test_strips_are_refused_exactly_where_they_are_flat():
     """The sign of a width is that of fractions; widths of few doubles are open."""
     rng = np.random.default_rng(2)

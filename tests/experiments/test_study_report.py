@@ -25,6 +25,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_report_has_every_mean_bound_and_reason(tmp_path):
     run_toy(tmp_path, tmp_path)
     report = write(write_toy(tmp_path), tmp_path)
@@ -219,6 +220,7 @@ def test_false_and_true_are_names_on_the_axis(tmp_path):
     assert all(f">{format_value(name)}</text>" in text for name in (False, True))
 
 
+@pytest.mark.slow
 def test_dots_are_sorted_by_their_means(tmp_path):
     figure = Figure(x="n", y="x", lines="kind", dots=True, level=1.0, title="claims")
     grid = {"n": ("small", "large"), "kind": "a"}

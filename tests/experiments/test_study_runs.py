@@ -232,6 +232,7 @@ def test_an_edit_during_a_run_changes_nothing(tmp_path, serial, monkeypatch):
     assert table(tmp_path / "other") == serial
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "entry"),
     [
@@ -265,7 +266,7 @@ def test_another_version_is_another_configuration(tmp_path, serial, monkeypatch)
     configuration._environment.cache_clear()
 
 
-@one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -49,6 +49,7 @@ def test_the_tree_must_have_draws_of_the_density():
         bridge.unpack(tree)
 
 
+@pytest.mark.slow
 def test_variables_have_their_dims_and_coords():
     density = dps.Density(energy=lambda x: x @ x, dim=3)
     bridge = interop.Bridge(

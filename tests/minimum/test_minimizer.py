@@ -70,6 +70,7 @@ class TestClosedForms:
             -largest * np.sign(best.theta[active]), abs=1e-7
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("level", [0.1, 0.5, 0.83])
     @pytest.mark.parametrize("domain", [Box(-1.0, 1.0), WholeSpace()])
     def test_quantiles(self, level, domain):

@@ -8,7 +8,6 @@ import pytest
 from scipy import sparse
 
 from dpsample.numerics import norms
-from tests.support.tiers import one_in
 
 EXPONENTS = (1.0, 1.3, 2.0, 3.0, 7.0, math.inf)
 
@@ -115,6 +114,7 @@ def test_schatten_agrees_with_numpy():
     )
 
 
+@pytest.mark.slow
 def test_decomposition_rebuilds_the_matrix():
     flat = np.random.default_rng(6).normal(size=12)
     out = np.full(12, np.nan)
@@ -122,6 +122,7 @@ def test_decomposition_rebuilds_the_matrix():
     np.testing.assert_allclose(out, flat, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_compiled_equals_interpreted():
     rng = np.random.default_rng(7)
     x, direction, center = rng.normal(size=(3, 5))
@@ -148,7 +149,7 @@ def test_bad_dimension_is_refused():
         norms.conversion(0, 1.0, 2.0)
 
 
-@one_in(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 4.0, math.inf])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (2, 2), (4, 3), (3, 7)])
 def test_rotations_give_schatten_norms_and_their_subgradients(shape, p):

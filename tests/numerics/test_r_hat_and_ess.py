@@ -33,7 +33,7 @@ def expected(draws):
         return array_stats.rhat(values, **AXES), sizes
 
 
-@one_in(7)
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("correlation", [-0.6, 0.0, 0.95, 0.999])
 @pytest.mark.parametrize("change", [np.copy, skewed], ids=["plain", "skewed"])

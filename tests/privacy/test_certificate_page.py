@@ -198,14 +198,14 @@ style="border:0;width:{width}px;height:900px"></iframe><pre id="found"></pre>
 
 
 @pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 768, 1366])
 def test_a_page_fits_its_window_and_no_words_overlap(width, tmp_path):
     (tmp_path / "page.html").write_text(release(HOSTILE).to_html(), encoding="utf-8")
     (tmp_path / "frame.html").write_text(WIDTHS.format(width=width))
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     profile = [f"--user-data-dir={tmp_path}/profile", "--allow-file-access-from-files"]
     place = (tmp_path / "frame.html").as_uri()
-    command = [BROWSER, *options, *profile, "--window-size=1300,900", place]
+    command = [BROWSER, *options, *profile, "--window-size=1400,900", place]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=600.0, check=True
     )
@@ -213,3 +213,24 @@ def test_a_page_fits_its_window_and_no_words_overlap(width, tmp_path):
     assert found["width"] <= width
     assert found["overlaps"] == []
     assert found["smallest"] >= 11.0
+
+
+def printed_pages(source, folder):
+    """Number of sheets of A4 on which Chromium prints a page."""
+    page, pdf = folder / "page.html", folder / "page.pdf"
+    page.write_text(source, encoding="utf-8")
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu"]
+    command += [f"--user-data-dir={folder}/profile", "--no-pdf-header-footer"]
+    command += [f"--print-to-pdf={pdf}", page.as_uri()]
+    subprocess.run(command, capture_output=True, timeout=600.0, check=True)
+    (count,) = re.findall(rb"/Type /Pages.*?/Count (\d+)", pdf.read_bytes(), re.DOTALL)
+    return int(count)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
+def test_a_page_prints_on_one_sheet_with_all_its_statements(tmp_path):
+    answer = release([f"feature {j}" for j in range(20)])
+    stated = dict.fromkeys(registry().screen["publisher"], "some words " * 8)
+    source = answer.to_html(publisher=stated)
+    assert printed_pages(source, tmp_path) == 1
+    assert printed_pages(source.replace("details:not([open])", ".x"), tmp_path) > 1

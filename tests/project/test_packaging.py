@@ -13,6 +13,7 @@ import zipfile
 import pytest
 import yaml
 
+import dpsample
 from tests.support.project_files import PROJECT, ROOT
 
 CODE = """
@@ -64,7 +65,7 @@ def test_source_and_wheel_work_outside_of_the_tree(tmp_path):
     outside = {"env": os.environ | {"PYTHONPATH": str(place)}}
     run("-W", "error", "-c", CODE, str(place), **outside)
     call = "import sys; from dpsample.cli import main; sys.exit(main())"
-    assert PROJECT["version"] in run("-c", call, "--version", **outside)
+    assert dpsample.__version__ in run("-c", call, "--version", **outside)
 
 
 def test_the_recipe_agrees_with_the_project():
@@ -74,7 +75,7 @@ def test_the_recipe_agrees_with_the_project():
         text = text.replace(f"${{{{ {name} }}}}", value)
     version, recipe = context["version"], yaml.safe_load(text)
     assert recipe["package"] == {"name": PROJECT["name"], "version": version}
-    assert version == PROJECT["version"]
+    assert version == dpsample.__version__
     assert "${{" not in text.replace("${{ PYTHON }}", "")
     run = {line.replace(" ", "") for line in recipe["requirements"]["run"]}
     needed = {re.sub(r"\[.*?\]", "", line) for line in PROJECT["dependencies"]}

@@ -21,10 +21,21 @@ from tests.support.project_files import (
     blocks,
     shown_to_users,
 )
+from tools import set_version
 
 
-def test_versions_agree():
-    assert PROJECT["version"] == dpsample.__version__
+def test_the_version_stands_in_one_line_and_one_command_changes_it(tmp_path):
+    assert "version" in PROJECT["dynamic"] and "version" not in PROJECT
+    assert set(set_version.versions(ROOT).values()) == {dpsample.__version__}
+    for name in (*set_version.lines(), "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    set_version.write(tmp_path, "9.8.7")
+    assert set(set_version.versions(tmp_path).values()) == {"9.8.7"}
+    changes = (tmp_path / "CHANGELOG.md").read_text("utf-8")
+    assert "\n## 9.8.7\n" in changes and "\n## Unreleased\n" not in changes
+    with pytest.raises(SystemExit, match="must be like"):
+        set_version.write(tmp_path, "one")
 
 
 def test_the_first_section_of_the_readme_has_two_commands_of_one_line():
@@ -148,10 +159,10 @@ def test_every_name_of_the_package_that_is_mentioned_exists():
 
 def test_citation_and_metadata_agree():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
-    assert citation["version"] == PROJECT["version"]
+    assert citation["version"] == dpsample.__version__
     assert citation["license"] == PROJECT["license"]
     assert citation["authors"] == PROJECT["authors"]
-    assert f"\n## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert f"\n## {dpsample.__version__}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def test_hooks_of_a_commit_are_those_of_the_environment():
@@ -203,7 +214,7 @@ def test_what_makes_the_house_worse_is_counted(tmp_path):
 
 
 def test_ci_is_executable_and_installs_what_the_readme_says():
-    for name in ("run", "nightly", "matrix"):
+    for name in ("run", "nightly", "matrix", "extras", "packages"):
         assert os.access(ROOT / ".ci" / name, os.X_OK)
     assert "-e '.[test,dev,docs]'" in (ROOT / ".ci" / "run").read_text()
 

@@ -295,7 +295,7 @@ class TestWeights:
         with pytest.raises(ValueError, match="weights"):
             dps.sample(target, num_draws=5, progress=False)
 
-    @one_in(4)
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "sampler",
         [

@@ -58,7 +58,7 @@ def test_a_custom_regularizer_is_the_function_that_it_is(slope):
     assert r.gradient(point) == pytest.approx(SCALES * point)
 
 
-@one_in(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
 def test_sums_of_powers(p):
     target, point = density(PowerNorm(p, weights=[1.0, 3.0])), np.array([0.5, -0.25])
@@ -129,6 +129,7 @@ def test_false_declarations_are_noticed(make, words):
         density(make())
 
 
+@pytest.mark.slow
 def test_a_small_constant_is_compared_far_away():
     linear = custom(lambda x: x[0], one_slope, strong_convexity=1e-12)
     with pytest.raises(ValueError, match="with strong_convexity 1e-12"):

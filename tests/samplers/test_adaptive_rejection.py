@@ -132,6 +132,7 @@ def hull_with(numbers, points):
     return hull, count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Gaussian", "kink", "fourth power", "huge energy"])
 def test_hull_is_below_the_energy_and_has_the_masses_of_its_pieces(name):
     numbers, _, _ = numbers_of(name)
@@ -176,6 +177,7 @@ def test_tangents_above_the_energy_are_refused():
     assert line.insert(hull, count, 0.0, 1e9 - 0.5 - 1e-5, 0.0) == 3
 
 
+@pytest.mark.slow
 def test_energies_that_are_not_convex_or_not_numbers_are_refused():
     memory = np.empty(line.HULL_SHAPE), np.zeros(1, line.PausedDraw)[0]
     rng, interval = np.random.default_rng(3), (-2.0, 2.0, 0.0, 0.5)

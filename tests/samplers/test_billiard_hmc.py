@@ -161,7 +161,7 @@ def test_flights_conserve_energy_through_many_bounces(name, form):
         assert drift < 1e-10
 
 
-@one_in(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", TURNING)
 def test_rotations_conserve_energy_through_many_bounces(name, form):
@@ -331,7 +331,7 @@ def way_back(target, plan, state, opening=0.5, size=0.25, leaps=8):
     return max(abs(errors[0]).max(), abs(errors[1]).max() / abs(velocity).max())
 
 
-@one_in(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "form"),
     slow_but(
@@ -516,6 +516,7 @@ def test_other_regularizers_and_walls_leave_the_law_as_it_is(name):
         )
 
 
+@pytest.mark.slow
 def test_low_hills_that_refuse_do_so_both_ways():
     case, starts = grid_case("box", "logistic"), exact_starts("box", "logistic")
     starts = starts[:6_000]

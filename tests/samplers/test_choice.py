@@ -157,6 +157,7 @@ def test_tails_that_the_gaussian_fit_does_not_reach(monkeypatch):
     assert relative() < 0.75  # and nothing tells
 
 
+@pytest.mark.slow
 def test_few_records_per_draw_do_not_reach_such_tails_either(monkeypatch):
     shape = {"num_records": 20_000, "response": 1.0, "size": 2.0}
     target, *_ = lone_record(L.Logistic(), **shape)

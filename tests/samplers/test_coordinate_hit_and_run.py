@@ -70,6 +70,7 @@ def test_one_sweep_from_exact_draws_leaves_the_law(name):
     assert np.abs(np.corrcoef(starts[:, 0], draws[:, 0])[0, 1]) < 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [slow("squared on the plane"), "hinge on the plane"])
 def test_caches_of_another_point_are_detected(name):
     case = TWO_DIMENSIONS[name]
@@ -123,6 +124,7 @@ def test_chords_from_slacks_are_those_of_the_polytope(name):
         slacks.apply_move(room, theta, room_left, j, t)
 
 
+@pytest.mark.slow
 def test_half_lines_of_unbounded_polytopes():
     room = slacks.make_body(
         target(L.Linear(), D.Polytope([[1.0, 0.2], [1.0, 0.1]], [1.0, 1.0]), 2),
@@ -137,6 +139,7 @@ def test_half_lines_of_unbounded_polytopes():
     assert slacks.with_infinity(low) == -np.inf and abs(high - 1.0) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 7.0, np.inf])
 def test_chords_of_balls(p):
     ball = D.Ball(0.7, p=p, center=[0.3, -1.0, 2.0])

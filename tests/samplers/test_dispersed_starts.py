@@ -63,6 +63,7 @@ def starts_at(name, *, is_stretched, num_starts=40):
     return start, found, (found - start) @ basis / scales, noise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stretched", [False, True])
 @pytest.mark.parametrize("name", WALLS)
 def test_starts_at_a_wall_are_as_dispersed_as_inside(name, is_stretched):

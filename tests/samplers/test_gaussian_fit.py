@@ -40,6 +40,7 @@ def test_center_and_covariance_are_those_of_the_law_on_the_plane(loss):
     assert 0.6 < ratios.min() and ratios.max() < 1.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_with_many_records_the_fit_is_within_ten_percent(loss):
     """Against the exact sampler's draws in two dimensions, hinge and absolute too."""

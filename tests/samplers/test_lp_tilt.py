@@ -7,7 +7,6 @@ import pytest
 
 from dpsample.samplers.proximal import lp_tilt
 from tests.support.exact_draws import INF, lp_draws
-from tests.support.tiers import one_in
 
 REGIMES = [
     (q, variance, kappa, size)
@@ -30,7 +29,7 @@ def test_acceptance_is_high_in_every_free_regime(dim):
     assert np.median(shares) > 0.8
 
 
-@one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("ball_p", [1.0, 1.4, 3.0])
 @pytest.mark.parametrize("dim", [10, 100])
 def test_acceptance_on_balls_decays_at_most_like_the_root_of_the_dimension(dim, ball_p):

@@ -93,6 +93,7 @@ def test_the_gradient_is_that_of_the_potential(mirror):
             assert rise / (2.0 * h) == pytest.approx(found[j], rel=1e-4, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_inverse_undoes_the_gradient(mirror):
     rng = np.random.default_rng(2)
     for _ in range(100):
@@ -170,6 +171,7 @@ def proposal_density(plan, mean, theta, origin):
     return value - 0.5 * np.linalg.slogdet(matrix)[1] + np.linalg.slogdet(there)[1]
 
 
+@pytest.mark.slow
 def test_the_acceptance_ratio_is_that_of_the_formula(mirror):
     rng = np.random.default_rng(5)
     plan, scratch = mirror_langevin.MirrorPlan(0.3, mirror), np.empty((2, DIM))

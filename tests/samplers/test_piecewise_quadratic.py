@@ -84,6 +84,7 @@ def test_quadratic_draws_have_the_law_of_the_quadrature(case):
         assert_law(draws, law(1.5))
 
 
+@pytest.mark.slow
 def test_impossible_quadratics_give_nan_and_points_themselves():
     rng = np.random.default_rng(0)
     assert log_concave.draw_quadratic(rng, 1.0, 2.0, 0.25, 0.25) == 0.25

@@ -11,7 +11,6 @@ import dpsample as dps
 from dpsample.optimizers.algorithms.proximal_sgd import check_domain
 from dpsample.optimizers.loop.steps import ProximalStep
 from tests.support.gradient_vectors import one_step
-from tests.support.tiers import one_in
 
 WHOLE = dps.domains.WholeSpace()
 BALL = dps.domains.Ball(0.8)
@@ -50,7 +49,7 @@ def candidates(
     return np.array([domain.project(row) for row in near])
 
 
-@one_in(18)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [LASSO, ELASTIC, RIDGE, GROUPS, SPARSE_GROUPS])
 @pytest.mark.parametrize("domain", [WHOLE, BALL, CUBE, BOX, SIMPLEX])
 def test_steps_are_proximal_points(options: dict, domain: dps.domains.Domain) -> None:

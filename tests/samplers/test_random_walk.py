@@ -10,7 +10,6 @@ from dpsample.samplers.metropolis import ball_walk, random_walk
 from tests.support.sampler_grid import exact_starts, fast_draws, grid_case
 from tests.support.sampler_margins import law_margin
 from tests.support.statistics import assert_law, assert_mean, rejected
-from tests.support.tiers import one_in
 
 COUNT = 20_000
 
@@ -60,6 +59,7 @@ def test_noise_has_the_density_of_its_norm(p):
         assert_law(share, share_cdf(1.2 * p, 3))
 
 
+@pytest.mark.slow
 def test_noise_of_the_cube_has_the_density_of_its_norm():
     square, share = radius_and_share(noise(np.inf), np.inf)
     assert_law(square, stats.chi2(3).cdf)
@@ -94,7 +94,7 @@ def test_points_are_uniform_in_the_ball():
         assert_law(radius**2, stats.uniform.cdf)
 
 
-@one_in(12)
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1.0, 1.5, np.inf])
 @pytest.mark.parametrize("domain", ["ball", "simplex", "l_1 ball"])
 def test_every_norm_of_the_noise_keeps_exact_draws_exact(p, domain):

@@ -72,6 +72,7 @@ def estimates(chain, count, rng):
     return np.array([rho for _, rho in pairs]), int(state.counts[COUNT.records])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anchored", [False, True])
 def test_estimate_has_the_likelihood_ratio_as_its_mean(anchored):
     chain, count = prepared(MIXED, anchored=anchored), 4200

@@ -240,6 +240,7 @@ def test_a_release_evaluates_fewer_records():
     assert counts["records"] < 0.25 * 4000 * (counts["values"] + counts["gradients"])
 
 
+@pytest.mark.slow
 def test_lists_of_several_blocks_of_sparse_records():
     features = sparse.random_array((5000, 3), density=0.4, rng=np.random.default_rng(6))
     problem = dps.Problem(

@@ -198,6 +198,7 @@ def exact_log_density(order, ball, across):
     return lead - across * across / 2 + mp.log(mass)
 
 
+@pytest.mark.slow
 def test_drops_of_the_log_density_do_not_cancel():
     worst, counter = 0.0, 0.0
     for order, ball in ball_cases(25):
@@ -214,6 +215,7 @@ def test_drops_of_the_log_density_do_not_cancel():
     assert worst < 1e-13 < counter
 
 
+@pytest.mark.slow
 def test_the_depth_of_a_mean_has_more_digits_than_its_norm():
     rng = np.random.default_rng(404)
     worst = lost = 0.0
@@ -247,6 +249,7 @@ def concentrated(stddev, radius=1.0, middle=0.0):
     return dps.Gibbs(problem, k=stddev**-2.0, mu=1.0, regularizer=regularizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [dps.samplers.Exact(), dps.Proximal(), "auto"])
 def test_a_mean_on_the_sphere_is_drawn_by_every_exact_sampler(sampler):
     options = {"num_draws": 200, "num_chains": 1, "progress": False, "check": False}

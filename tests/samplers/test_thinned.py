@@ -88,6 +88,7 @@ def test_acceptance_is_that_of_the_tangent_oracle(name):
         assert_mean(verdicts, wrong, wrong * (1.0 - wrong), detects=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient_and_tangents_are_those_of_the_target(name):
     test, target = Test(name), CASES[name].target
@@ -102,6 +103,7 @@ def test_gradient_and_tangents_are_those_of_the_target(name):
     assert np.allclose(test.state.workspace.tangents[thinned.TANGENT.value], values)
 
 
+@pytest.mark.slow
 def test_expected_number_of_tests_is_the_ceiling_until_one_fails():
     name = "logistic on a ball"
     near = W + 0.02 * (X - W)  # gaps are small: hardly any test fails

@@ -143,6 +143,7 @@ def test_wrong_half_line_is_rejected():
         assert_law(truncated_normals(0.3, INF, seed=104), norm.cdf)
 
 
+@pytest.mark.slow
 def test_truncated_normal_of_a_point_and_of_nothing():
     rng = np.random.default_rng(0)
     assert log_concave.truncated_normal(rng, 2.0, 2.0) == 2.0
@@ -256,6 +257,7 @@ def test_moments_are_good_to_two_percent(case):
     np.testing.assert_allclose(out, exact, rtol=0.02)
 
 
+@pytest.mark.slow
 def test_nan_and_empty_intervals_give_nan():
     rng = np.random.default_rng(0)
     good = (1.0, 1.5, 1.0, 1.0, 1.0, 1.0, -1.0, 2.0)

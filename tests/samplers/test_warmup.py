@@ -223,6 +223,7 @@ def test_the_warm_up_settles_and_starts_are_inside_and_dispersed(name):
     assert ratio.min() > 0.8, ratio
 
 
+@pytest.mark.slow
 def test_starts_in_many_dimensions_come_down_to_where_leaps_are_accepted(monkeypatch):
     rng = np.random.default_rng(4)
     rows = rng.standard_normal((400, 200)) / np.sqrt(200.0)

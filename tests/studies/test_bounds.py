@@ -23,6 +23,7 @@ def test_every_bound_of_a_study_is_a_number(name):
         evaluate(study.metrics, cell, reasons.get(cell.key, {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["heavy_tails", "mirror_descent", "tnc"])
 def test_studies_of_loose_bounds_have_a_baseline(name):
     study = load(bundle(ROOT / "studies", name))

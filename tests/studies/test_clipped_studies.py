@@ -46,6 +46,7 @@ def test_the_growth_instance_has_its_risk(theta):
     assert abs(found - excess) < 6.0 * spread
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [2, 8])
 def test_heavy_tailed_labels_have_the_moment_that_is_declared(k):
     params = tnc.KEPT | {"theta": 2.0, "n": 1000, "k": k}

@@ -89,6 +89,7 @@ def test_the_certified_minimum_is_below_random_points():
         best.excess(best.value - 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [fits.release, fits.objective, fits.output])
 def test_more_epsilon_never_loosens_a_bound(plan):
     bounds = [plan(1000, 11, epsilon).bound for epsilon in (0.1, 0.3, 1.0, 3.0)]

@@ -41,6 +41,7 @@ def test_the_penalized_minimum_is_below_the_risk_of_other_points():
         assert risk > rates.minimum(rates.PENALTY)
 
 
+@pytest.mark.slow
 def test_the_excess_logistic_risk_is_that_of_a_large_sample():
     data = design.records("logistic", 200_000, 10, seed=3)
     problem = design.problem("logistic", data, dps.domains.Ball(10.0))

@@ -15,7 +15,7 @@ from dpsample.audits import exact_curve, neighbors
 from dpsample.experiments.configuration import bundle, load
 from dpsample.privacy import gdp_from_budget
 from studies.privacy_curve import log_gammainc
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import usual
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -88,7 +88,7 @@ def test_a_sampler_within_half_of_delta_can_lose_everything():
     assert found["attained"] == math.inf
 
 
-@one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("paper", "formula", "key", "place"),
     [

@@ -283,11 +283,11 @@ CASES = {
 
 def prepare_cells(case: GlobalCase, bug: str = "") -> PreparedGlobal:
     """The sampler by tangents, or with one bug."""
-    steep = tangents.Frame.lowest
+    steep = tangents.CellFrame.lowest
     rates = tangents.log_rates
     try:
         if bug == "steep":
-            tangents.Frame.lowest = lambda *given: (
+            tangents.CellFrame.lowest = lambda *given: (
                 steep(*given) + branches.Fraction(3, 5)
             )
         if bug == "normalizer":
@@ -300,7 +300,7 @@ def prepare_cells(case: GlobalCase, bug: str = "") -> PreparedGlobal:
         cells = tangents.find_cells(frame)
         law = tangent_cells.CellDecisions.from_cells(frame, cells)
     finally:
-        tangents.Frame.lowest = steep
+        tangents.CellFrame.lowest = steep
         tangent_cells.log_rates = rates
     if bug in ("no cell", "factor"):
         heavy = int(np.argmax([cell.weight for cell in cells]))

@@ -32,7 +32,7 @@ def blocks(language, text=README):
 HOUSE = {
     "top-level modules": 4,
     "top-level folders": 25,
-    "files": 350,  # with room: each recipe of CONTRIBUTING.md adds one
+    "files": 355,  # with room: each recipe of CONTRIBUTING.md adds one
     "classes of one name": [],
     "basenames used three times": [],
     "definitions of Array": 1,

@@ -75,15 +75,22 @@ def overview(certificate: Sealed) -> Overview:
     ]
     rows += _guarantee_rows(certificate, facts, risk)
     conditions, excluded = _conditions(certificate, facts, risk)
-    state, records = state_of(certificate), _records(_count(certificate, facts))
-    accuracy = certificate._accuracy()
-    if risk is None:
-        rest = ("", (), "", accuracy, conditions, excluded)
-    else:
+    attacker, said = "", ""
+    attacks: tuple[AttackRow, ...] = ()
+    if risk is not None:
         attacker = registry().screen["attacker"][risk.relation]
-        said = _after_attacks(certificate, risk)
-        rest = (attacker, _attack_rows(risk), said, accuracy, conditions, excluded)
-    return Overview(state, records, tuple(rows), *rest)
+        said, attacks = _after_attacks(certificate, risk), _attack_rows(risk)
+    return Overview(
+        state=state_of(certificate),
+        records=_records(_count(certificate, facts)),
+        facts=tuple(rows),
+        attacker=attacker,
+        attacks=attacks,
+        after_attacks=said,
+        accuracy=certificate._accuracy(),
+        conditions=conditions,
+        excluded=excluded,
+    )
 
 
 def as_text(certificate: Sealed) -> str:

@@ -71,10 +71,10 @@ th, td { text-align: left; vertical-align: top; padding: .25rem .4rem;
   border-bottom: 1px solid #c4c4c4; }
 th { font-weight: 600; } thead th { border-bottom: 2px solid #1a1a1a; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
-td.number { white-space: nowrap; } tbody th { min-width: 7.5rem; }
+td.number { white-space: nowrap; } th.name { min-width: 8.5em; }
 figure { margin: .6rem 0; } figcaption, .note { color: #444; font-size: .92rem; }
 svg { width: 100%; height: auto; } .chart { max-width: 27rem; display: block; }
-.bar { width: 22%; } .bar svg { height: 1rem; vertical-align: middle; }
+.bar { width: 16%; } .bar svg { height: 1rem; vertical-align: middle; }
 .details th { width: 8.5rem; } .details td { white-space: pre-line; }
 ol, ul { margin: .4rem 0; padding-left: 1.5rem; } li { margin: .25rem 0; }
 .box { font-size: 1.1em; }
@@ -83,15 +83,16 @@ summary { cursor: pointer; font-weight: 600; padding: .4rem 0; }
 footer { margin-top: 1.5rem; border-top: 1px solid #c4c4c4; color: #444; }
 @media (max-width: 30rem) { th, td { padding: .25rem .2rem; font-size: .92rem; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
-  .details th { width: 6rem; } .bar { width: 15%; } .pair > * { flex-basis: 100%; } }
-@page { size: A4; margin: 9mm 11mm; }
+  .details th { width: 6rem; } .bar { width: 12%; }
+  th.name { min-width: 6.5em; } .pair > * { flex-basis: 100%; } }
+@page { size: A4; margin: 8mm 11mm; }
 @media print {
-  body { max-width: none; font-size: 7.6pt; line-height: 1.25; padding: 0; }
+  body { max-width: none; font-size: 7.3pt; line-height: 1.2; padding: 0; }
   h1 { font-size: 12pt; margin: 0; } h2 { font-size: 9pt; margin: 4pt 0 1pt; }
   p, dl, ol, ul, table, figure { margin: 2pt 0; } li { margin: .5pt 0; }
   th, td { padding: 1pt 3pt; } .state { padding: 2pt 5pt; } dl { gap: 1pt 6pt; }
   .publisher { grid-template-columns: max-content 1fr max-content 1fr; }
-  .chart { max-width: 6.2cm; } figcaption, .note { font-size: 1em; }
+  .chart { max-width: 5.4cm; } figcaption, .note { font-size: 1em; }
   .pair > * { flex-basis: 7cm; } .pair { gap: 0 12pt; }
   details:not([open]) { display: none; } footer { margin-top: 4pt; }
   h2 { break-after: avoid; } tr, figure { break-inside: avoid; } }
@@ -402,7 +403,7 @@ def coefficients(caption: str, answer: Sequence[Answered]) -> Html:
             aria_hidden="true",
         )
         cells = [
-            tag("th", tag("bdi", shorten_name(item.name)), scope="row"),
+            tag("th", tag("bdi", shorten_name(item.name)), scope="row", class_="name"),
             tag("td", f"{value:.3g}".replace("-", "−"), class_="number"),
             tag("td", chart_of_value, class_="bar"),
         ]

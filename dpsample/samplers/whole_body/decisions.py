@@ -42,7 +42,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,25 +146,37 @@ class Verdicts(NamedTuple):
         )
 
 
-class LazyPoints:
+class Refinable(Protocol):
+    """Proposal whose numbers can get more digits."""
+
+    def refine(self) -> None:
+        """Draw 64 more digits of every number."""
+
+
+Proposal = TypeVar("Proposal", bound=Refinable)
+
+
+class LazyPoints(Generic[Proposal]):
     """Accepted points that are known up to an error, which more digits make smaller."""
 
-    def point(self, proposal: Any) -> list[Fraction]:
+    def point(self, proposal: Proposal) -> list[Fraction]:
         """Return the point at the midpoints of a proposal's numbers."""
         raise NotImplementedError
 
-    def point_error(self, proposal: Any) -> Fraction:
+    def point_error(self, proposal: Proposal) -> Fraction:
         """Return a bound of the distance of a proposal from `point`."""
         raise NotImplementedError
 
     @staticmethod
-    def _until_certain(proposal: Any, test: Callable[[Any], bool | None]) -> bool:
+    def _until_certain(
+        proposal: Proposal, test: Callable[[Proposal], bool | None]
+    ) -> bool:
         """Return the result of a test, refining the proposal until it has one."""
         while (answer := test(proposal)) is None:
             proposal.refine()
         return answer
 
-    def cell(self, proposal: Any, step: float) -> list[int]:
+    def cell(self, proposal: Proposal, step: float) -> list[int]:
         """Return the multiples of a step that are nearest to a proposal, exactly.
 
         A tie has probability 0.
@@ -187,7 +199,7 @@ class LazyPoints:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Decisions(LazyPoints):
+class Decisions(LazyPoints[LazyProposal]):
     """Branches of one target, and decisions about their proposals."""
 
     shape: Shape

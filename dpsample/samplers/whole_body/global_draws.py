@@ -177,7 +177,7 @@ class PreparedGlobal:
         max_passes: float = math.inf,
         *,
         on_passes: Callable[[float], None] | None = None,
-    ) -> tuple[Any, dict[str, int]]:
+    ) -> tuple[object, dict[str, int]]:
         """Return an accepted proposal and the counts of the draw.
 
         There is no limit of proposals. `WorkLimitError` says that ``max_passes`` passes
@@ -202,7 +202,7 @@ class PreparedGlobal:
                 on_passes(counts["records"] / num_records)
             pauses.notify_listeners()
 
-    def to_point(self, accepted: Any) -> Array:
+    def to_point(self, accepted: object) -> Array:
         """Return the nearest doubles, or a projection if rounding puts them outside."""
         point = np.array([float(x) for x in self.decisions.point(accepted)])
         target = self.target

@@ -12,8 +12,8 @@ A proposal is accepted if x = x0 + F z is in K and E >= G_c(z).
 **Distribution.** The density of z by cell c is proportional to n_c times the product of
 r_j e^{-s_j}. Accepted, it is e^{-h} e^{-(V(x) - V(x0))}, the same for all cells, which
 cover K (Theorem 2 of `branches`). That needs G_c >= 0 on cell and K, which holds for h
-at least - `Cell.lowest` - log n_c - sum log r_j of all cells. An h that is too large
-costs proposals only.
+at least - `TangentCell.lowest` - log n_c - sum log r_j of all cells. An h that is too
+large costs proposals only.
 
 **Numbers.** An exponential number modulo a > 0 is an exponential number that is cut off
 at a, because its density at s is the sum over m of e^{-s - m a}. So s_j is an
@@ -68,9 +68,9 @@ from dpsample.samplers.whole_body.global_draws import (
     explain_unsupported_regularizer,
 )
 from dpsample.samplers.whole_body.tangents import (
-    Cell,
-    Frame,
+    CellFrame,
     Splitting,
+    TangentCell,
     find_cells,
     log_rates,
     new_frame,
@@ -106,7 +106,11 @@ class CellProposal:
     __slots__ = ("cell", "clock", "num_refinements", "numbers", "whole")
 
     def __init__(
-        self, cell: Cell, numbers: list[LazyReal], whole: list[int], clock: LazyReal
+        self,
+        cell: TangentCell,
+        numbers: list[LazyReal],
+        whole: list[int],
+        clock: LazyReal,
     ) -> None:
         self.cell, self.numbers, self.whole, self.clock = cell, numbers, whole, clock
         self.num_refinements = 0
@@ -158,7 +162,7 @@ class CellProposal:
         )
 
 
-def turns_of(cell: Cell) -> list[Fraction]:
+def turns_of(cell: TangentCell) -> list[Fraction]:
     """Return the ends a_j of the exponential numbers, 0 for uniform coordinates."""
     return [
         abs(Fraction(rate)) * (Fraction(float(high)) - Fraction(float(low)))
@@ -187,11 +191,11 @@ def whole_turns(number: LazyReal, turn: Fraction) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CellDecisions(LazyPoints):
+class CellDecisions(LazyPoints[CellProposal]):
     """Cells of one target, and decisions about their proposals."""
 
-    frame: Frame
-    cells: list[Cell]
+    frame: CellFrame
+    cells: list[TangentCell]
     cumulative: list[int]  # sums of weights
     constants: list[float]  # log n_c + sum log r_j + h, rounded
     height: float  # h
@@ -199,7 +203,7 @@ class CellDecisions(LazyPoints):
     digits: int  # precision of the decimals of the first exact decision
 
     @classmethod
-    def from_cells(cls, frame: Frame, cells: list[Cell]) -> CellDecisions:
+    def from_cells(cls, frame: CellFrame, cells: list[TangentCell]) -> CellDecisions:
         """Return the decisions about proposals of cells."""
         shares = [math.log(cell.weight) + sum(log_rates(cell)) for cell in cells]
         heights = [
@@ -399,7 +403,7 @@ class CellDecisions(LazyPoints):
         return energy - steps + constant, error + 2 * as_decimal(change)
 
 
-def log_share(cell: Cell) -> Decimal:
+def log_share(cell: TangentCell) -> Decimal:
     """Return log n_c + sum log r_j in the digits of the context."""
     total = Decimal(cell.weight).ln()
     widths = zip(cell.lower.tolist(), cell.upper.tolist(), strict=True)
@@ -416,7 +420,7 @@ def log_share(cell: Cell) -> Decimal:
     return total
 
 
-def _extra_digits(frame: Frame) -> int:
+def _extra_digits(frame: CellFrame) -> int:
     """Return the number of digits before the point of all that decimals add up."""
     target, reach = frame.target, frame.body.reach
     margin, value, offset, response = frame.base.largest.tolist()

@@ -33,8 +33,8 @@ subtracted. At a margin where the slope jumps, both one-sided slopes are subgrad
 from the end e_j of the cell at which g_j z_j is least. An axis with |g_j| w_j below
 `Splitting.min_turn`, w_j the width, has g_j = 0. The tangent less the sum of s_j is a
 sum of linear functions of single z_j, so its minimum over the cell is at ends. These
-are found by fractions, and the sum, `Cell.lowest`, is at most V(x) - V(x0) - sum s_j on
-cell and K. Any g_j is valid. Those of the tangent, F^T gamma, lose nothing.
+are found by fractions, and the sum, `TangentCell.lowest`, is at most V(x) - V(x0) - sum
+s_j on cell and K. Any g_j is valid. Those of the tangent, F^T gamma, lose nothing.
 
 So z_j at distances s_j / |g_j| from e_j, with s_j exponential and cut off at |g_j| w_j,
 and uniform z_j where g_j = 0, are proposals for Theorem 2 of `branches`: cells are its
@@ -154,7 +154,7 @@ class Tangent(NamedTuple):
     largest: Array  # (4,): as in `PointSums`
 
 
-class Cell(NamedTuple):
+class TangentCell(NamedTuple):
     """Box of z, rates of its proposals, and their proved constant."""
 
     lower: Array  # (dim,)
@@ -174,7 +174,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Frame:
+class CellFrame:
     """Coordinates z of a target, and the numbers that its errors depend on."""
 
     target: Gibbs
@@ -230,7 +230,9 @@ class Frame:
             largest=sums.largest,
         )
 
-    def cell(self, lower: Array, upper: Array, tilt: Array, like: Cell | None) -> Cell:
+    def cell(
+        self, lower: Array, upper: Array, tilt: Array, like: TangentCell | None
+    ) -> TangentCell:
         """Return the cell of a box.
 
         Its tangent is at the mean of proposals with the rates ``tilt``. The curvature
@@ -245,7 +247,7 @@ class Frame:
         rates = np.where(
             np.abs(rates) * (upper - lower) >= Splitting.min_turn, rates, 0.0
         )
-        cell = Cell(lower, upper, rates, touch, Fraction(0), 0.0, 0.0, 0.0)
+        cell = TangentCell(lower, upper, rates, touch, Fraction(0), 0.0, 0.0, 0.0)
         cell = cell._replace(lowest=self.lowest(cell, tangent))
         log_mass = -float(cell.lowest) - sum(log_rates(cell))
         curvature = 1.0
@@ -270,7 +272,7 @@ class Frame:
         log_score = log_mass + math.log(max(1.0 - accepted, 1e-300))
         return cell._replace(log_mass=log_mass, log_score=log_score, outside=outside)
 
-    def lowest(self, cell: Cell, tangent: Tangent) -> Fraction:
+    def lowest(self, cell: TangentCell, tangent: Tangent) -> Fraction:
         """Return a bound of V - V(x0) - sum s_j on a cell and K, by Theorem 2."""
         middle = 0.5 * (cell.lower + cell.upper)
         half = 1.01 * np.abs(cell.upper - cell.lower)
@@ -301,7 +303,7 @@ class Frame:
             )
         return level
 
-    def _share_outside(self, cell: Cell, pairs: Array, dim: int) -> float:
+    def _share_outside(self, cell: TangentCell, pairs: Array, dim: int) -> float:
         """Estimate the share of a cell's proposals outside of K from 2^dim points."""
         deviations = np.sqrt(np.maximum(pairs[:, 1], 0.0))
         signs = np.array(list(itertools.product((-1.0, 1.0), repeat=dim)))
@@ -310,7 +312,7 @@ class Frame:
         sides = self.body.side_of(points, np.zeros(len(points)))
         return float((sides < 0.0).mean())
 
-    def is_apart(self, cell: Cell) -> bool:
+    def is_apart(self, cell: TangentCell) -> bool:
         """Return whether a half space that contains K does not meet a cell, exactly."""
         if self.body.is_round:
             center = self.body.center
@@ -327,7 +329,7 @@ class Frame:
             )
         )
 
-    def _nearest(self, cell: Cell) -> Array:
+    def _nearest(self, cell: TangentCell) -> Array:
         """Return about the point of a cell that is nearest to a ball's center.
 
         It is relative to the center. Any vector is a valid normal of a half space.
@@ -343,7 +345,7 @@ class Frame:
                 rest = rest + step * self.root[:, j]
         return np.asarray(rest)
 
-    def trim(self, cell: Cell) -> Cell | None:
+    def trim(self, cell: TangentCell) -> TangentCell | None:
         """Return a cell without a part that is apart from K, or None if that is small.
 
         The part is at the end at which proposals are most likely.
@@ -367,7 +369,9 @@ class Frame:
             return None
         return self.cell(best.lower, best.upper, cell.rates, cell)
 
-    def _cut_off(self, cell: Cell, j: int, share: float) -> tuple[Cell, Cell]:
+    def _cut_off(
+        self, cell: TangentCell, j: int, share: float
+    ) -> tuple[TangentCell, TangentCell]:
         """Return a cell without a share of its width at a corner, and that share."""
         is_low = cell.rates[j] > 0.0
         move = share * (cell.upper[j] - cell.lower[j])
@@ -377,7 +381,7 @@ class Frame:
         parts = cell._replace(upper=below), cell._replace(lower=above)
         return (parts[1], parts[0]) if is_low else parts
 
-    def _least(self, cell: Cell, normal: Array, center: Array) -> Fraction:
+    def _least(self, cell: TangentCell, normal: Array, center: Array) -> Fraction:
         """Return the least <normal, x - center> over a cell, exactly."""
         exact = list(map(Fraction, normal.tolist()))
         pairs = zip(exact, self.point.tolist(), center.tolist(), strict=True)
@@ -394,7 +398,7 @@ class Frame:
         return distance
 
 
-def log_rates(cell: Cell) -> list[float]:
+def log_rates(cell: TangentCell) -> list[float]:
     """Return the logarithms of the proposals' densities at the corner, rounded."""
     logs = []
     for rate, width in zip(
@@ -407,7 +411,7 @@ def log_rates(cell: Cell) -> list[float]:
     return logs
 
 
-def new_frame(target: Gibbs) -> Frame:
+def new_frame(target: Gibbs) -> CellFrame:
     """Return coordinates in which the target is about as wide as a standard normal."""
     dim, domain = target.dim, target.domain
     point = domain.interior_point(dim)
@@ -421,7 +425,7 @@ def new_frame(target: Gibbs) -> Frame:
     facts = target.problem.facts
     body = ExactBody.from_domain(domain, point)
     length = 1.01 * facts.full_row_bound * facts.dual_ratio(2.0)
-    frame = Frame(
+    frame = CellFrame(
         target=target,
         body=body,
         root=np.ascontiguousarray(root),
@@ -468,7 +472,7 @@ def is_regular(matrix: Array) -> bool:
     )
 
 
-def first_box(frame: Frame) -> tuple[Array, Array]:
+def first_box(frame: CellFrame) -> tuple[Array, Array]:
     """Return the ends of a box that contains z for all points of K."""
     inverse = inverse_of(frame.root)
     assert inverse is not None  # `new_frame` takes regular matrices only
@@ -503,7 +507,7 @@ def first_box(frame: Frame) -> tuple[Array, Array]:
     return lower, upper
 
 
-def find_cells(frame: Frame) -> list[Cell]:
+def find_cells(frame: CellFrame) -> list[TangentCell]:
     """Return cells that cover K, with proved constants and weights."""
     dim, (lower, upper) = len(frame.root), first_box(frame)
     # The first cells meet at x0, so that the energy rises outwards in most of them.
@@ -549,7 +553,9 @@ def find_cells(frame: Frame) -> list[Cell]:
     return weigh(cells)
 
 
-def split(frame: Frame, cell: Cell) -> tuple[Cell, Cell] | None:
+def split(
+    frame: CellFrame, cell: TangentCell
+) -> tuple[TangentCell, TangentCell] | None:
     """Return the two parts of a cell, or None if doubles have no point between.
 
     The axis is the one with the largest mean square of z less the tangent's point, and
@@ -575,7 +581,7 @@ def split(frame: Frame, cell: Cell) -> tuple[Cell, Cell] | None:
     )
 
 
-def weigh(cells: list[Cell]) -> list[Cell]:
+def weigh(cells: list[TangentCell]) -> list[TangentCell]:
     """Return the cells with weights that are about proportional to their masses.
 
     They are rounded up, so that no cell needs a larger constant than the others.
