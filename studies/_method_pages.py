@@ -79,7 +79,7 @@ def by_method(frame):
 
 
 def fill_tables(text, frame):
-    """Return a page with its tables replaced by those of the rows."""
+    """Return a page with its tables made of the rows."""
     for name, make in (("by loss", by_loss), ("by method", by_method)):
         mark = f"<!-- {name}: rows of which_method -->\n\n"
         before, after = text.split(mark)
@@ -89,6 +89,6 @@ def fill_tables(text, frame):
 
 
 if __name__ == "__main__":
-    known = verdict_frame()
-    PAGE.write_text(fill_tables(PAGE.read_text("utf-8"), known), "utf-8")
-    print(by_loss(known), by_method(known), sep="\n\n")
+    verdicts = verdict_frame()
+    PAGE.write_text(fill_tables(PAGE.read_text("utf-8"), verdicts), "utf-8")
+    print(by_loss(verdicts), by_method(verdicts), sep="\n\n")

@@ -58,7 +58,7 @@ LOSSES = {
 class Records(NamedTuple):
     """Rows and labels or responses, number of columns, first of the test records.
 
-    Rows of this class are those of the problem with the intercept's 1, divided by
+    Rows of this class are the problem's rows with the intercept's 1, divided by
     sqrt(m + 1), so that they have norm at most 1, as methods of other papers ask for.
     """
 
@@ -184,7 +184,7 @@ def problem_of(name, loss, n):
 def unit_problem_of(name, loss, n):
     """Return the same problem for rows of norm at most 1, without an intercept.
 
-    Its coefficients are those of the problem times sqrt(m + 1).
+    Its coefficients are the problem's coefficients times sqrt(m + 1).
     """
     data = load(name)
     radius = domain_of(name).radius * np.sqrt(data.num_columns + 1.0)

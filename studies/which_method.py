@@ -77,8 +77,8 @@ def table_of(name, loss, n, relation, epsilon):
 
 def name_of(row, loss):
     """Return the study's name of a row of the advice."""
-    own = records.LOSSES[loss].name
-    key = row.method, "own" if row.loss.name == own else row.loss.name
+    loss_of_set = records.LOSSES[loss].name
+    key = row.method, "own" if row.loss.name == loss_of_set else row.loss.name
     return next((n for n, pair in candidates(loss).items() if pair == key), None)
 
 
@@ -91,13 +91,18 @@ def advised_name(key):
 def batch(params, seeds):
     """Return excess risks, test losses, and excess risks of two public answers."""
     name, loss, n = (params[key] for key in ("records", "loss", "n"))
-    least, zero, constant = records.minimum_of(name, loss, n)
+    minimum, zero, constant = records.minimum_of(name, loss, n)
     thetas = fit(params, seeds)
-    problem, own = problem_of(name, records.LOSSES[loss], n), records.LOSSES[loss]
+    problem, loss_of_set = (
+        problem_of(name, records.LOSSES[loss], n),
+        records.LOSSES[loss],
+    )
     rows, labels = records.held_out(name, n)
     return {
-        "excess": np.array([problem.risk(theta) - least for theta in thetas]),
-        "test": np.array([own.value(rows @ theta, labels).mean() for theta in thetas]),
+        "excess": np.array([problem.risk(theta) - minimum for theta in thetas]),
+        "test": np.array(
+            [loss_of_set.value(rows @ theta, labels).mean() for theta in thetas]
+        ),
         "zero": np.full(len(seeds), zero),
         "constant": np.full(len(seeds), constant),
     }
@@ -112,8 +117,8 @@ def fit(params, seeds):
     budget = budget_of(relation, epsilon)
     if method in rivals.RIVALS[loss]:
         # Their papers ask for rows in the unit ball, so units are changed and back.
-        data, own = records.load(name), records.LOSSES[loss]
-        unit = records.unit_problem_of(name, own, n)
+        data, loss_of_set = records.load(name), records.LOSSES[loss]
+        unit = records.unit_problem_of(name, loss_of_set, n)
         task = rivals.Task(unit, budget, data.rows[:n], data.y[:n])
         generators = [np.random.default_rng(seed) for seed in seeds]
         thetas = rivals.RIVALS[loss][method](task, generators)
@@ -186,7 +191,7 @@ def parts():
 
 
 def grid():
-    """Return all cells, or those of synthetic records without the public files."""
+    """Return all cells, or cells of synthetic records without the public files."""
     if VARIABLE not in os.environ:
         return [*cells_of("synthetic", "logistic", 3000, "replace_one", EPSILONS)]
     return [

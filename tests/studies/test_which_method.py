@@ -20,10 +20,10 @@ def frame():
 def test_pages_have_the_tables_of_the_rows(frame):
     text = pages.PAGE.read_text("utf-8")
     assert pages.fill_tables(text, frame) == text
-    near, total = int((~frame.lost).sum()), len(frame)
+    num_near, total = int((~frame.lost).sum()), len(frame)
     readme = (pages.ROOT / "README.md").read_text("utf-8")
     for page in (readme, text):
-        assert f"{near:,} of {total:,}" in " ".join(page.split())
+        assert f"{num_near:,} of {total:,}" in " ".join(page.split())
 
 
 def test_the_advice_knows_no_record():
