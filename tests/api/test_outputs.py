@@ -94,7 +94,7 @@ def test_an_answer_that_cannot_be_saved_goes_to_a_private_file(
     out, err = capsys.readouterr()
     path = kept_in(spare, err)
     assert "answer.json could not be written (No space left on device)" in err
-    assert "(1, 1e-06)-DP" in out and str(path) in out
+    assert "epsilon = 1, delta = 1e-6" in out and str(path) in out
     assert output.read_text() == "old"
     if os.name == "posix":
         assert path.stat().st_mode & 0o077 == 0

@@ -91,7 +91,7 @@ def test_a_seed_reproduces_the_draw_and_forbids_its_release(files, capsys):
     first, second = files / "1.json", files / "2.json"
     for path in (first, second):
         assert run(files, "--seed", "3", "--output", str(path)) == 0
-    assert "NO: the random bits are seeded" in capsys.readouterr().out
+    assert "Not for publication: the random bits are seeded" in capsys.readouterr().out
     assert first.read_text() == second.read_text()
     assert not dps.Release.load(first).certificate.releasable
 

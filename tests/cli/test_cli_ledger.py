@@ -103,4 +103,4 @@ def test_another_total_than_the_ledgers_is_refused(folder, capsys):  # F9
 
 def test_a_pure_budget_is_kept_on_the_command_line(folder, capsys):  # A5
     assert run(folder, delta="0") == 0
-    assert "0.5-DP (pure)" in capsys.readouterr().out
+    assert "privacy (pure), epsilon = 0.5" in capsys.readouterr().out
