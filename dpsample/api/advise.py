@@ -6,8 +6,8 @@ l2 regularizer at which the excess risk by noise is about as large as the risk t
 regularizer adds. Their ratio :math:`x = \beta/m_0`, in the code ``clarity``, grows like
 n t M/sqrt(d) with the number of records n, the Gaussian-DP parameter t of the budget,
 the radius M of the domain and the dimension d. If it is large, the records are much
-clearer than the noise. ``studies/which_method.py`` has 80 settings in which the rule
-was developed and validated.
+clearer than the noise. ``studies/which_method.py`` has 225 settings in which the rules
+were developed and validated.
 
 The names of the methods are "tail" and "average" for `NoisyGD` that averages its last
 or all iterates, "scaled" for `NoisyGD` that estimates the length of its steps,
@@ -173,9 +173,9 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     - squared loss, on any domain: `AdaSSP`;
     - other losses of real responses: `ObjectivePerturbation`;
     - other losses of labels: the tail of `NoisyGD`, which needs less noise;
-    - logistic losses if x >= 400, and losses of real responses, if there are few
-      coefficients, d + 1 < 0.6 (epsilon/t)^2: `ObjectivePerturbation` with the tilt
-      "norm". Its noise is smaller, and it spends no delta.
+    - losses of real responses with few coefficients, d + 1 < 0.6 (epsilon/t)^2, and
+      logistic losses if x >= 400 and d + 1 < 0.8 (epsilon/t)^2: `ObjectivePerturbation`
+      with the tilt "norm". Its noise is smaller, and it spends no delta.
 
     If the budget's delta is 0, all smooth losses get this tilt, on any bounded domain,
     and others get `dpsample.release`.
@@ -359,11 +359,14 @@ def _rule(facts: PublicFacts, budget: Budget, clarity: float) -> tuple[str, Loss
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
     # A pure tilt adds (d + 1) (t/epsilon)^2 times the risk of a Gaussian one.
     gdp = gdp_from_budget(budget.epsilon, budget.delta)
-    is_few = facts.dim + 1.0 < 0.6 * (budget.epsilon / gdp) ** 2
+    excess_ratio = (facts.dim + 1.0) * (gdp / budget.epsilon) ** 2
+    is_few = excess_ratio < 0.6
     few = "in few dimensions a tilt that spends no delta (delta = 0) needs less noise."
     if is_few and not loss.is_classification:
         return "pure", loss, where + few
-    if is_few and isinstance(loss, Logistic) and clarity >= 400.0:
+    # The ridge of a tilt suits clear logistic losses better than descent does, which
+    # makes up for a little more noise.
+    if excess_ratio < 0.8 and isinstance(loss, Logistic) and clarity >= 400.0:
         scales = _scales(facts)
         is_clear = scales.smoothness >= 1000.0 * pure_noise_ridge(scales, budget)
         return "pure", loss if is_clear else CalibratedLogistic(), where + few

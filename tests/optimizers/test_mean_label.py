@@ -83,13 +83,13 @@ def test_the_noise_of_the_mean_is_the_stated_one():
     # The mean label is -1. A shrunken mean, m (1 - s^2/m^2), is at its limit of -0.95
     # if m is below -0.95262, which has a probability of 0.828. The planted bug is the
     # noise of a zeroed record, half as large.
-    given, limit = problem(0.0), 0.95
+    case, limit = problem(0.0), 0.95
     chance = 0.5 * math.erfc(-(1.0 - 0.952624) / 0.05 / math.sqrt(2.0))
 
     def hits(stddev):
         query, rng = MeanLabel(stddev=0.05), np.random.default_rng(7)
         drawn = MeanLabel(stddev=stddev)
-        start = [drawn.noisy_mean(given, rng) for _ in range(2000)]
+        start = [drawn.noisy_mean(case, rng) for _ in range(2000)]
         means = np.tanh([0.5 * query.intercept(mean) for mean in start])
         return int((means < -limit + 1e-9).sum())
 
@@ -101,15 +101,15 @@ def test_the_noise_of_the_mean_is_the_stated_one():
 def test_steps_are_shorter_only_if_the_start_has_moved():
     method = replace(METHOD, num_steps=40, step_size=0.1)
     for rate, size in ((0.05, 0.025), (0.5, 0.1)):
-        known = problem(rate)
-        recipe, thetas = method.recipe(known.facts, None), []
+        case = problem(rate)
+        recipe, thetas = method.recipe(case.facts, None), []
         label, *loops = recipe.phases
         assert {loop.step.moved_factor for loop in loops} == {0.25}
         steps = [replace(loop.step, sizes=size, moved_factor=1.0) for loop in loops]
         plain = [replace(p, step=s) for p, s in zip(loops, steps, strict=True)]
         for phases in (loops, plain):
-            given = replace(recipe, phases=(label, *phases))
-            thetas.append(descend(known, given, np.random.default_rng(0)).theta)
+            variant = replace(recipe, phases=(label, *phases))
+            thetas.append(descend(case, variant, np.random.default_rng(0)).theta)
         np.testing.assert_allclose(thetas[0], thetas[1], rtol=1e-9)
         assert np.abs(thetas[0][:-1]).max() > 1e-3  # it has moved
 
