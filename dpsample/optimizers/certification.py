@@ -34,7 +34,7 @@ def certify(
         recipe.check_private(facts)
     if calibration == "exact" and recipe.event is None:
         (why,) = registry().words(registry().kind(recipe.kind).assumptions[-1:])
-        remedy = f"Why: {why}. Use calibration='paper' for studies."
+        remedy = f"Why: {why.rstrip('.')}. Use calibration='paper' for studies."
         check.fail("optimizer", "one with a privacy proof", optimizer, remedy)
     if recipe.kind.startswith("objective/pure"):
         budget = replace(budget, delta=0.0)  # the proof spends none of it

@@ -74,7 +74,7 @@ def test_an_answer_outside_of_the_domain_does_not_verify():
 
 
 def test_what_is_not_proved_is_refused_before_the_run():
-    with pytest.raises(ValueError, match="privacy proof.*which is not proved here"):
+    with pytest.raises(ValueError, match="privacy proof.*This is not proved here. Use"):
         minimize(optimizer=Probe(gdp=None, num_steps=10**9))
     with pytest.raises(ValueError, match="event must be"):
         minimize(optimizer=Probe(gdp=1.01 * GDP, num_steps=10**9))

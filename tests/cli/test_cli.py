@@ -56,7 +56,7 @@ def run(folder, *more, file="train.csv"):
 def test_release_prints_the_certificate_and_the_named_parameters(files, capsys):
     assert run(files) == 0
     out, err = capsys.readouterr()
-    assert "(2, 1e-05)-DP" in out
+    assert "epsilon = 2, delta = 1e-5" in out
     assert "Private parameters" in out
     assert all(name in out for name in ("a ", "b ", "c=u", "c=v"))
     assert "NOT PRIVATE" not in out
@@ -72,7 +72,7 @@ def test_what_evaluate_prints_is_labelled_not_private(files, capsys):
     assert "accuracy" in evaluation
     assert "train.csv" in evaluation
     assert "test.csv" in evaluation
-    assert "accuracy" not in certificate and "train.csv" not in certificate
+    assert "test.csv" not in certificate and "train.csv" not in certificate
     saved = dps.Release.load(output)
     assert saved.feature_names == ("a", "b", "c=u", "c=v", "intercept")
     assert saved.certificate.releasable

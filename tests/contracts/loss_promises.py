@@ -245,7 +245,7 @@ def check_response(loss):
 
 def exact_value(loss):
     """Digits of a decimal evaluation begin with those of the double."""
-    if not loss.has_digits:
+    if not loss.has_decimals:
         return
     with decimal.localcontext(prec=40):
         for u in (-30.0, -1.0, -0.3, 0.0, 0.45, 1.0, 2.7, 30.0):
@@ -280,6 +280,7 @@ PROMISES = {
     "kink": kink,
     "check_response": check_response,
     "has_digits": exact_value,
+    "has_decimals": exact_value,
     "_exact_value": exact_value,
     "to_dict": travels,
 }
@@ -352,6 +353,6 @@ def planted(loss, factor):
         )
     yield "check_response", lambda self, *a, **options: None
     yield "to_dict", lambda self: {"name": "hinge" if name != "hinge" else "logistic"}
-    if loss.has_digits:
+    if loss.has_decimals:
         share = decimal.Decimal(factor)
         yield "_exact_value", lambda self, *a: share * kind._exact_value(self, *a)

@@ -267,7 +267,9 @@ REFUSED = {
         lambda: Polytope([[1.0], [-1.0]], [1.0, -1.0])
     ),
     "A, lower and upper must be one inequality or finite bound at least, got none. "
-    "Use WholeSpace for all vectors.": lambda: Polytope(A_eq=[[1.0, 1.0]], b_eq=[1.0]),
+    "Equalities alone leave it unbounded: add lower and upper.": lambda: Polytope(
+        A_eq=[[1.0, 1.0]], b_eq=[1.0]
+    ),
     "A must be of shape (any, 3), got shape (1, 2).": lambda: Polytope(
         [[1.0, 0.0]], [1.0]
     ).body(3),

@@ -84,11 +84,11 @@ def explain_unsupported_cells(facts: PublicFacts, regularizer: Regularizer) -> s
     The answer follows from public facts.
     """
     if facts.dim > Splitting.max_dim:
-        return f"Cells need at most {Splitting.max_dim} coefficients."
+        return f"Cells need at most {Splitting.max_dim} coefficients. Use Proximal."
     if not facts.loss.has_decimals:
-        return f"The {facts.loss.name} loss has no decimals for ties."
+        return f"The {facts.loss.name} loss has no decimals for ties. Use Proximal."
     if not math.isfinite(facts.lipschitz_or_inf(2.0)):
-        return "The slopes of the losses have no bound."
+        return "The slopes of the losses have no bound. Use Localized."
     return explain_unsupported_domain(
         facts.domain, facts.dim
     ) or explain_unsupported_regularizer(regularizer, facts.dim)
