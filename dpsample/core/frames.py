@@ -92,6 +92,14 @@ class FrameType(types.Type):
         """Names of the fields."""
         return self.instance_class._fields  # type: ignore[attr-defined,no-any-return]
 
+    @cached_property
+    def dtypes(self) -> tuple[np.dtype[Any] | None, ...]:
+        """NumPy's types of the entries of arrays, None for other fields."""
+        return tuple(
+            np.dtype(as_dtype(kind.dtype)) if isinstance(kind, types.Array) else None
+            for kind in self.kinds
+        )
+
     @property
     def key(self) -> object:
         """The class and the kinds, by which types are compared."""
@@ -110,8 +118,15 @@ class FrameType(types.Type):
         return self is other or (type(other) is FrameType and self.key == other.key)
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state without the hash, which differs between processes."""
-        return {name: value for name, value in vars(self).items() if name != "_hash"}
+        """Return the state without the hash, which differs between processes.
+
+        Types of arrays are left out as well, so that what is pickled does not depend on
+        whether they were read.
+        """
+        left_out = {"_hash", "dtypes"}
+        return {
+            name: value for name, value in vars(self).items() if name not in left_out
+        }
 
 
 @lru_cache(maxsize=4096)
@@ -154,26 +169,27 @@ def declare_kinds(cls: type, *kinds: object) -> FrameType:
 def _check_declared(declared: FrameType, fields: Fields) -> None:
     """Raise unless the fields of a tuple have the declared types."""
     numbers = getattr(fields, NUMBER_KINDS)
-    columns = zip(declared.names, declared.kinds, numbers, fields, strict=True)
-    for name, kind, number, field in columns:
-        if isinstance(kind, types.Array):
-            fits = isinstance(field, np.ndarray) and _fits(kind, field)
-        elif kind == number:
+    columns = zip(declared.kinds, declared.dtypes, numbers, fields, strict=True)
+    for i, (kind, dtype, number, field) in enumerate(columns):
+        if dtype is not None:
+            fits = isinstance(field, np.ndarray) and _fits(kind, dtype, field)
+        elif number is not None and kind is number:
             fits = True  # `struct` rejects what is no such number
         elif isinstance(kind, FrameType) and not kind.kinds:
             fits = hasattr(field, ADDRESS)
         else:
             fits = typeof(field) == kind
         if not fits:
-            _reject(f"{type(fields).__name__}.{name}", field, str(kind))
+            name = f"{type(fields).__name__}.{declared.names[i]}"
+            _reject(name, field, str(kind))
 
 
-def _fits(kind: types.Array, field: Array) -> bool:
+def _fits(kind: types.Array, dtype: np.dtype[Any], field: Array) -> bool:
     """Return whether an array has a type, in a fraction of the time of ``typeof``."""
     flags = field.flags
     return bool(
         field.ndim == kind.ndim
-        and field.dtype == as_dtype(kind.dtype)
+        and (field.dtype is dtype or field.dtype == dtype)
         and flags.aligned
         and (flags.writeable or not kind.mutable)
         and (kind.layout != "C" or flags.c_contiguous)
