@@ -58,14 +58,17 @@ def plan_fit(
     budget : Budget
         Epsilon, delta and the neighboring relation.
     row_divisor : float, optional
-        Number by which rows were divided to bound them, see `default_radius`. Default:
-        a column of rows of length b in d columns has a size from b/sqrt(d) to b, and
-        the geometric mean is taken.
+        Number by which rows were divided to bound them, see `default_radius`. By
+        default it is d^(1/4)/b for d columns and rows of length b. A column's size is
+        from b/sqrt(d) to b, so about the geometric mean b d^(-1/4), and the divisor is
+        its inverse.
     """
     if facts.domain.is_whole_space:
         if row_divisor is None:
             width = facts.dim - int(facts.intercept)
             row_divisor = width**0.25 / facts.row_bound
+        # A placeholder. Its radius matters only for losses whose derivative grows with
+        # the margin. Their Lipschitz constant is then that on the unit ball.
         in_ball = replace(facts, domain=Ball(1.0))
         radius = default_radius(in_ball, budget, row_divisor=row_divisor)
         facts = replace(facts, domain=Ball(radius))
@@ -85,8 +88,8 @@ def fit(
     """Fit privately, by the method that `advise` recommends for the problem.
 
     It is the usual way to a private answer. `minimize` runs a method of your choice,
-    and `release` draws from the exponential mechanism, also on domains that are not
-    ball.
+    and `release` draws from the exponential mechanism, also on domains other than
+    balls.
 
     Parameters
     ----------
@@ -139,7 +142,7 @@ def fit(
     check.instance(Budget, budget=budget)
     row_divisor = None
     if problem.encoding is not None and problem.encoding.is_scaled:
-        # An encoding divides rows of columns in [-1, 1], and multiplies by its scale.
+        # A row is scale/divisor times columns in [-1, 1], that is columns/row_divisor.
         row_divisor = problem.encoding.divisor / problem.encoding.scale
     plan = plan_fit(problem.facts, budget, row_divisor=row_divisor)
     choice, loss = _choose(plan.advice, method, problem.loss)

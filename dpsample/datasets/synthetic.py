@@ -31,7 +31,7 @@ def _draw(
     check.at_least(1.0, row_norm=row_norm)
     if row_norm != math.inf:  # powers with larger finite exponents overflow
         check.half_open(1.0, LARGEST_EXPONENT, row_norm=row_norm)
-    # Coefficients of this size have products that are doubles.
+    # Coefficients are at most this long, so that rows @ theta does not overflow.
     check.half_open(0.0, 1.0 / check.MIN_SCALE, signal=signal)
     # The order of the draws is part of the meaning of a seed: rows before coefficients.
     rng = streams(seed, 1)[0]
@@ -216,9 +216,10 @@ def heavy_tailed_regression(
 ) -> Dataset:
     r"""Draw :math:`y = \langle a, \theta\rangle + e` with Student errors.
 
-    Ten coefficients are -1 or 1 at random (ours: the paper says ``+-1``), the others
-    are 0. Features are standard normal (ours: not stated in the paper), their columns
-    scaled to one norm. Errors have ``degrees`` degrees of freedom.
+    The first ten coefficients are -1 or 1 with equal probability, and the others are 0.
+    Features are standard normal, with each column scaled to the same Euclidean norm.
+    Errors have ``degrees`` degrees of freedom. The paper has ``+-1`` without saying how
+    signs are chosen, and does not state the distribution of features. Both are ours.
 
     Parameters
     ----------
@@ -231,14 +232,15 @@ def heavy_tailed_regression(
         squared-loss gradients have none of the moments that its theorems assume
         (gradient-E33): use 3, or `dpsample.losses.Huber`.
     scale : {"sqrt_n", "unit"}
-        Norm of a column. The paper's 1 leaves a signal of 0.03 per record at
-        n = 10,000, below any error (gradient-E32).
+        Euclidean norm of a column, the root of n or 1. The paper's 1 leaves a signal of
+        0.03 per record at n = 10,000, below any error (gradient-E32).
 
     Returns
     -------
     Dataset
-        Entries, and therefore ``row_bound``, are at most the columns' norm; ``theta``
-        holds the coefficients. The response has no bound: declare infinity.
+        ``row_norm`` is infinity, so that ``row_bound`` bounds the entries of a row. It
+        is the columns' norm. ``theta`` holds the coefficients. The response has no
+        bound: declare infinity.
 
     Raises
     ------
@@ -329,15 +331,15 @@ def _design(
     check.one_of(("sqrt_n", "unit"), scale=scale)
     rng = streams(seed, 1)[0]
     rows = rng.standard_normal((num_records, dim))
+    column_norm = _column_norm(num_records, scale)
     # The last factor keeps the exact norm of a column, and so all its entries, below
     # the stated norm, in spite of rounding errors.
-    rows *= (
-        _column_norm(num_records, scale) / np.linalg.norm(rows, axis=0) * (1.0 - 1e-14)
-    )
+    rows *= column_norm / np.linalg.norm(rows, axis=0) * (1.0 - 1e-14)
     theta = np.zeros(dim)
     theta[:NUM_SIGNALS] = rng.choice([-1.0, 1.0], NUM_SIGNALS)
     return rng, rows, theta
 
 
 def _column_norm(num_records: int, scale: str) -> float:
+    """Return the Euclidean norm that ``scale`` names, a bound of a column's entries."""
     return math.sqrt(num_records) if scale == "sqrt_n" else 1.0

@@ -8,7 +8,11 @@ stay together (`dpsample.diagnostics.couplings`). Then
 
 by Theorem 2.5 of arXiv:1905.09971. The mean over replicates estimates this
 expectation, and has an upper confidence limit. The proximal sampler has a proved curve
-as well (`alternation.tv_bound`).
+as well.
+
+Three functions have the name ``tv_bound``. The one below returns all curves,
+`MeetingTimes.tv_bound` the mean over replicates at one t, and `alternation.tv_bound`
+the proved bound at one t.
 """
 
 from __future__ import annotations
@@ -180,8 +184,8 @@ def tv_bound(
     replicates : int
         Independent pairs of chains, at least 2.
     steps : array of int, optional
-        Numbers of steps, chosen before the times are seen. By default from 0 to three
-        lags.
+        Numbers of steps, chosen before the times are seen. By default 13 from 0 on, at
+        distances of 3/13 of a lag, rounded down, and at least 1.
     confidence : float
         Level of the upper limits, at each number of steps separately.
     seed : int or SeedSequence, optional
@@ -210,7 +214,9 @@ def tv_bound(
     -----
     **Guarantee.** As for `MeetingTimes.tv_curve`, a limit is above the total variation
     between the distributions after t and after ``horizon`` steps with the stated
-    probability, whatever the distribution of tau. Statistical, for this data set, not a
+    probability, whatever the distribution of tau. The horizon is t plus a multiple of
+    the lag by which every pair had met, and stands for infinity
+    (`TotalVariationCurve`). Statistical, for this data set, not a
     privacy proof.
 
     Examples
@@ -236,7 +242,8 @@ def tv_bound(
     options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
     if lag is None:
         lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
-    # The curve has 13 points over three lags, in which a geometric tail falls to 0.001.
+    # 13 points end below 36/13 = 2.8 lags, unless the lag is so short that distances
+    # are 1. A tail that falls to 0.1 in a lag falls to 0.002 in 2.8.
     num_steps_shown = 13
     default_steps = np.arange(num_steps_shown) * max(1, lag * 3 // num_steps_shown)
     options |= {"replicates": replicates, "max_steps": lag + max_steps}

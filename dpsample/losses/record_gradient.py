@@ -4,7 +4,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 from numba import types
@@ -38,16 +38,6 @@ ONLY_MINIMIZE = (
 
 
 @kernel
-def no_slope(params, margins, response, slopes, out):
-    """Do nothing in place of the slope of a loss without one, so ``out`` stays NaN."""
-
-
-@kernel
-def no_gradient(row, response, theta, out):
-    """Do nothing in place of the gradient of a loss of the margin."""
-
-
-@kernel
 def mean_value(value, rows, response, theta, out):
     """Return the mean of a user's loss over the records."""
     total = 0.0
@@ -58,6 +48,13 @@ def mean_value(value, rows, response, theta, out):
     return total / len(response)
 
 
+class RecordFunctions(NamedTuple):
+    """Compiled functions of a user."""
+
+    gradient: Piece  # with the signature RECORD_GRADIENT
+    value: Piece | None  # with the signature RECORD_LOSS
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecordGradient(Loss):
     """Loss of the function `record_gradient`. Read from a file, it has only facts."""
@@ -65,14 +62,20 @@ class RecordGradient(Loss):
     label: str
     dim: int | None = None
     smoothness: float = np.inf
-    functions: Any = field(default=None, compare=False, repr=False)
+    # Losses are compared as public facts, so that one of a certificate, which has no
+    # functions, equals the loss it describes. Kernels get the functions themselves, and
+    # no compiled function is looked up by its loss.
+    functions: RecordFunctions | None = field(default=None, compare=False, repr=False)
     name: ClassVar[str] = "record_gradient"
     has_margin: ClassVar[bool] = False
     is_cached: ClassVar[bool] = False  # the user's sources are not in our fingerprint
 
     @property
     def pieces(self) -> NoReturn:
-        """Raise, because samplers and releases need a function of the margin."""
+        """Raise, because samplers and releases need a function of the margin.
+
+        They all read ``Loss.pieces``, so this refuses them with one message.
+        """
         check.fail("loss", "a function of the margin <a, theta>", self, ONLY_MINIMIZE)
 
     @property
@@ -80,15 +83,15 @@ class RecordGradient(Loss):
         """C function of the gradient, which a loss read from a file does not have."""
         if self.functions is None:
             check.fail("loss", "a record gradient with its function", self.label)
-        return pointer(self.functions[0], RECORD_GRADIENT, cached=False)
+        return pointer(self.functions.gradient, RECORD_GRADIENT, cached=False)
 
     @property
     def value_pointer(self) -> Pointer:
         """C function of the value."""
-        if self.functions is None or self.functions[1] is None:
+        if self.functions is None or self.functions.value is None:
             remedy = "Pass value=... to dps.losses.record_gradient."
             check.fail("loss", "one with a value", self, remedy)
-        return pointer(self.functions[1], RECORD_LOSS, cached=False)
+        return pointer(self.functions.value, RECORD_LOSS, cached=False)
 
     def check_records(self, features: Rows, offset: Array) -> None:
         """Raise for records that the functions cannot read."""
@@ -113,6 +116,16 @@ def num_parameters(loss: Loss, width: int) -> int:
     if isinstance(loss, RecordGradient) and loss.dim is not None:
         return loss.dim
     return width
+
+
+@kernel
+def no_slope(params, margins, response, slopes, out):
+    """Do nothing in place of the slope of a loss without one, so ``out`` stays NaN."""
+
+
+@kernel
+def no_gradient(row, response, theta, out):
+    """Do nothing in place of the gradient of a loss of the margin."""
 
 
 def loop_pointers(loss: Loss) -> tuple[Pointer, Pointer]:
@@ -205,9 +218,9 @@ def record_gradient(
         check.integer(1, dim=dim)
     check.greater_than(0.0, smoothness=smoothness)
     check.instance(str, name=name)
-    functions = (
-        _compile_checked("gradient", gradient, RECORD_GRADIENT),
-        None if value is None else _compile_checked("value", value, RECORD_LOSS),
+    functions = RecordFunctions(
+        gradient=_compile_checked("gradient", gradient, RECORD_GRADIENT),
+        value=None if value is None else _compile_checked("value", value, RECORD_LOSS),
     )
     return RecordGradient(
         label=name,

@@ -1,6 +1,8 @@
 r"""Upper bounds of how far an objective is above its minimum, from a minorant.
 
-With the minorant's slope g and excess e at x, its smallest value on the domain K is
+A minorant at x, of slope g and excess e, has V(v) >= V(x) - e + <g, v - x> for all v in
+the domain K. An `Evaluation` has its value V(x) - e as ``height``, while ``value`` is
+the smoothed objective. The smallest value of the minorant on K is
 
 .. math:: V(x) - e - \max_{v \in K} \langle g, x - v \rangle
     = V(x) - e - \langle g, x \rangle - h_K(-g),
@@ -77,7 +79,10 @@ def gap_of(
     if objective.strong_convexity > 0.0:
         falls.append(_quadratic_fall(objective, point, evaluation))
     fall = min(falls)
-    if not fixed + fall <= tolerance and (fixed <= tolerance or math.isinf(fall)):
+    is_within = fixed + fall <= tolerance  # False for NaN
+    # A smaller fall is of use if the rest is within the tolerance, or none is known.
+    may_help = fixed <= tolerance or math.isinf(fall)
+    if not is_within and may_help:
         fall = min(fall, _local_fall(objective, point, evaluation, tolerance))
     return round_up(fixed + fall) if math.isfinite(fall) else math.inf
 
@@ -159,7 +164,9 @@ def _frame(objective: Objective, point: Array, evaluation: Evaluation) -> _Frame
     values, vectors = np.linalg.eigh(form_in_basis(hessian, hull))
     if not values[0] > 1e-12 * values[-1]:
         return None
-    # The Hessian of smoothed losses changes where one of them rises by about s.
+    # With s the smoothing, the Hessian changes where one of the n terms rises by about
+    # s, which changes V by s scale / n. In coordinates with the identity as Hessian a
+    # move of length t changes V by about t^2. The unit is the t at which both agree.
     unit = 1.0
     if smoothing > 0.0:
         unit = math.sqrt(smoothing * objective.scale / objective.num_terms)

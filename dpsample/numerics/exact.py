@@ -23,11 +23,20 @@ probability that an exponential exceeds (z-8)^2/2. The step is found by Walker's
 method [4]_, whose thresholds are irrational and stored to 119 bits.
 
 Accuracy. Uniforms are compared by their first 64 bits and, if these agree, by 64 more.
-Three events make a number wrong. The next words agree as well, or are drawn twice
-(probability 2^-124). A threshold is rounded (2^-118). t and its uniform are compared as
-pairs of doubles with an error below 2^-95 (2^-93). In the tail, which has mass 2^-49,
-they are doubles with an error below 2^-43. By the union bound a number has the exact
-distribution, except with probability `TOTAL_VARIATION` = 2^-90.
+Four events make a number wrong, with these probabilities:
+
+* The second words agree as well, or one is drawn twice: 2^-124. Each is 2^-128 in a
+  comparison, and an exponential takes fewer than three comparisons on average.
+* A threshold is rounded by up to 2^-119 of its column: 2^-118, because fewer than two
+  columns are drawn on average.
+* t and its uniform are too close for pairs of doubles, whose error is below 2^-95, so
+  that an interval of length 2^-94 is in doubt: 2^-93, because fewer than two
+  comparisons are made on average.
+* A number is in the tail, which has mass 2^-49, and is compared by single doubles with
+  an error below 2^-43: 2^-92.
+
+By the union bound a number has the exact distribution, except with probability
+`TOTAL_VARIATION` = 2^-90.
 
 References
 ----------
@@ -113,6 +122,9 @@ def _alias_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 _LIMITS, _LOW_LIMITS, _ALIASES = _alias_table()
 
+# Kernels of this file allocate nothing and return no array, so none of them needs to
+# count references.
+
 
 @kernel(counts_references=False)
 def random_word(rng):
@@ -122,7 +134,10 @@ def random_word(rng):
 
 @kernel(counts_references=False)
 def _high(first):
-    """Return the first 44 bits of a fraction as a double."""
+    """Return the first 44 bits of a fraction as a double.
+
+    They leave 9 of a double's 53 bits for an integer part below 512, or for a factor.
+    """
     return np.float64(first >> np.uint64(20)) * _UNIT
 
 
@@ -203,8 +218,9 @@ def _is_accepted(rng, j, first, second):
     t, rest = t / 2048.0, (rest + low * (edge + high)) / 2048.0
     n = 1.0
     while True:
-        # The uniform is compared with t/n. The product of n and a multiple of 2^-44 is
-        # exact, and so is its difference from a close t.
+        # The uniform, of 44 + 53 bits, is compared with t/n. The product of n and its
+        # first 44 bits is exact for n < 2^9, and so is its difference from a close t.
+        # The product with the next 53 bits is rounded, far behind the first double.
         gap = n * _high(words) - t
         if gap + (n * _low(words, random_word(rng)) - rest) >= 0.0:
             return n % 2.0 == 1.0  # n - 1 comparisons held, an even number

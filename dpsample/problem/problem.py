@@ -66,7 +66,7 @@ class Problem:
         Scale rows and clip responses that exceed their bound, instead of raising. Then
         privacy rests on no assumption about the records' sizes. Numbers that are not
         finite, and labels other than -1 and 1, still raise, as the certificate says.
-        Answers that have one scale rows to predict, too.
+        An answer with an ``encoding`` then also scales the rows that it predicts.
     feature_names : sequence of str, optional
         Names of the columns. A DataFrame has its own.
     offset : array of shape (num_records,), or a column's name, optional
@@ -116,8 +116,9 @@ class Problem:
     ) -> None:
         check.instance(bool, intercept=intercept, clip_rows=clip_rows)
         check.instance((Encoding, type(None)), encoding=encoding)
-        # Records are read only after the facts are checked, so that errors about facts
-        # do not depend on them.
+        # Here features become an array or a table, for their shape and names. `_store`
+        # compares records with bounds only after the facts are checked, so that errors
+        # about facts do not depend on them.
         rows, names, response, offset = as_records(features, response, offset)
         num_records, width = rows.shape
         if num_records == 0 or width == 0:
@@ -235,7 +236,7 @@ class Problem:
         last_plan = self.plan  # read once, because another thread may replace it
         if last_plan is not None and last_plan[0] == key:
             return cast(Plan, last_plan[1])
-        plan = make_plan(copy(self))
+        plan = make_plan(copy(self))  # `__getstate__` leaves the plan out of copies
         self.plan = key, plan
         return plan
 
@@ -386,6 +387,7 @@ class Problem:
         if rows.shape[0] != self.num_records:
             check.fail("features", f"of {self.num_records} rows", f"{rows.shape[0]}")
         other = copy(self)
+        # `_store` reads only the facts and `clip_rows`, which both problems share.
         other.plan, other.storage = None, self._store(rows, response, offset)
         if isinstance(self.loss, RecordGradient):
             self.loss.check_records(rows, other.data.offset)
@@ -432,7 +434,7 @@ class Problem:
         width = self.dim - int(facts.intercept)
         # The last column of records with an intercept is a 1 that the class appends.
         rows: Any = data.dense[:, :width]
-        if data.dense.shape[0] == 0:
+        if data.dense.shape[0] == 0:  # the records are sparse, and those arrays CSR
             from scipy import sparse
 
             parts = data.values, data.columns.astype(np.int64), data.starts
@@ -475,7 +477,7 @@ class Problem:
             ("coefficients", f"{self.dim:,}"),
             ("loss", self.loss),
             ("domain", self.domain),
-            ("declared", self.facts.rows()[1][1]),
+            ("declared", self.facts.rows()[1][1]),  # a line with n, d and the bounds
             ("features", ", ".join(shorten(name) for name in names[:first]) + others),
         ]
 
@@ -504,7 +506,7 @@ def store_records(
     """Store records that `as_records` has looked at, with their bounds enforced."""
     if not cluster.is_dask(features):
         return storage.store_here(features, response, offset, rules)
-    # A collection of one chunk is fetched, as other small records.
+    # A small collection is fetched, and stored as other records in memory.
     if not is_large(features):
         y, shift = (
             c.compute() if cluster.is_dask(c) else c for c in (response, offset)
@@ -514,13 +516,19 @@ def store_records(
     if not rules.facts.loss.has_margin:
         check.fail("features", "in memory for a record gradient", "a cluster")
     stored = cluster.ClusterStorage(features, response, offset, rules)
+    # Workers count the rows above their bound, and the error is raised here.
     rules.enforce(stored.check())
     return stored
 
 
 def risks_of(part: Data, loss: Loss, points: Array, num_records: int) -> tuple[Array]:
-    """Return the contribution of a part to the empirical risks at points."""
-    # A pass reads the records for a block of points, so that it returns in time.
+    """Return the contribution of a part to the empirical risks at points.
+
+    ``num_records`` is that of all parts. The contribution is the part's mean times its
+    share of the records.
+    """
+    # One call reads the part for a block of points, with at most GRAM_NUMBERS products
+    # unless a single point has more.
     risks, work = np.empty(len(points)), records.make_work(part)
     value = loss.value_pointer
     size = part.dense.size + part.values.size + part.num_records

@@ -28,7 +28,7 @@ from dpsample.privacy.certificates.json_form import strict_json
 from dpsample.privacy.certificates.mechanism_spec import MechanismSpec, Value
 from dpsample.privacy.certificates.registry import INTERVALS, TUNED, registry
 from dpsample.privacy.certificates.verification_report import Check, VerificationReport
-from dpsample.privacy.curves.additive import smooth_sensitivity
+from dpsample.privacy.curves.additive import unit_gdp
 from dpsample.privacy.curves.norm_tilt import NormTilt
 from dpsample.privacy.curves.objective_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts
@@ -327,7 +327,7 @@ def _check_noise_scale(c: EventCertificate) -> Check:
         dim, scale = inputs.get("dim"), inputs["sigma"]
         if dim is None:
             dim = min(inputs["rows"], inputs["columns"])
-        sensitivity = smooth_sensitivity(
+        sensitivity = unit_gdp(
             sensitivity=sensitivity, dim=dim, p=inputs["p"], r=inputs["r"]
         )
     parameter = math.nan  # no inequality holds for an event of another type

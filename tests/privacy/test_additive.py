@@ -13,7 +13,7 @@ from dpsample.privacy.curves.additive import (
     generalized_gaussian_gdp,
     generalized_gaussian_sigma,
     pure_scale,
-    smooth_sensitivity,
+    unit_gdp,
 )
 from tests.support.tiers import one_in
 
@@ -91,7 +91,7 @@ def test_the_sensitivity_bounds_every_change_in_the_smooth_norm(dim, p, r):
     changes = np.vstack([rng.normal(size=(300, dim)), np.ones(dim), np.eye(dim)[0]])
     changes /= norm(changes, dual(p))[:, None]
     sizes = np.sqrt(r - 1.0) * norm(changes, r)
-    bound = smooth_sensitivity(sensitivity=1.0, dim=dim, p=p, r=r)
+    bound = unit_gdp(sensitivity=1.0, dim=dim, p=p, r=r)
     assert sizes.max() <= bound
     assert sizes.max() >= bound * (1.0 - 1e-12), "attained"
 

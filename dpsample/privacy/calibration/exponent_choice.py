@@ -16,7 +16,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.numerics.moments import LARGEST, mean_norm_power
 from dpsample.numerics.norms import dual
-from dpsample.privacy.curves.additive import smooth_sensitivity
+from dpsample.privacy.curves.additive import unit_gdp
 
 Criterion = Literal["dual", "euclidean", "dual_bound"]
 
@@ -84,7 +84,7 @@ def noise_cost(dim: int, p: float, r: float, *, criterion: Criterion = "dual") -
     """
     check.one_of(("dual", "euclidean", "dual_bound"), criterion=criterion)
     check.half_open(1.0, LARGEST + 1.0, r=r)
-    variance = smooth_sensitivity(sensitivity=1.0, dim=dim, p=p, r=r) ** 2  # sigma^2
+    variance = unit_gdp(sensitivity=1.0, dim=dim, p=p, r=r) ** 2  # sigma^2
     q = dual(p)
     if criterion == "dual_bound":
         if r > max(q, 2.0):

@@ -70,11 +70,12 @@ def gaussian_stddev(
     if calibration == "paper":
         log_term = 2.0 * math.log(1.25 / budget.delta)
         return float(sensitivity * math.sqrt(log_term) / budget.epsilon)
+    # `gdp_from_budget` is rounded down already, so this is for the division.
     return round_up(sensitivity / gdp_from_budget(budget.epsilon, budget.delta))
 
 
-def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> float:
-    r"""Return sqrt(r-1) times the l_r sensitivity, which is the gdp at sigma = 1.
+def unit_gdp(*, sensitivity: float, dim: int, p: float, r: float) -> float:
+    r"""Return the gdp at sigma = 1, which is sqrt(r-1) times the l_r sensitivity.
 
     It is :math:`\sqrt{r-1}\,s\,\max_v\|v\|_r/\|v\|_q`, q = p/(p-1), rounded up.
 
@@ -103,7 +104,7 @@ def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> f
 
     Examples
     --------
-    >>> round(smooth_sensitivity(sensitivity=2.0, dim=16, p=1.0, r=4.0), 6)
+    >>> round(unit_gdp(sensitivity=2.0, dim=16, p=1.0, r=4.0), 6)
     6.928203
     """
     check.scale(sensitivity=sensitivity)
@@ -128,7 +129,7 @@ def generalized_gaussian_gdp(
     Parameters
     ----------
     sensitivity, dim, p, r
-        As in `smooth_sensitivity`.
+        As in `unit_gdp`.
     sigma : float
         Scale > 0. The noise has density proportional to exp(-||z||_r^2/(2 sigma^2)).
 
@@ -155,8 +156,8 @@ def generalized_gaussian_gdp(
     0.141421
     """
     check.positive(sigma=sigma)
-    unit_gdp = smooth_sensitivity(sensitivity=sensitivity, dim=dim, p=p, r=r)
-    return round_up(unit_gdp / sigma)
+    gdp_at_one = unit_gdp(sensitivity=sensitivity, dim=dim, p=p, r=r)
+    return round_up(gdp_at_one / sigma)
 
 
 @check.unwrap_numpy
@@ -174,8 +175,9 @@ def generalized_gaussian_sigma(
     It is :math:`\sigma = \sqrt{r-1}\,s_r/t` with t the gdp of the budget. "paper" is
     :math:`\sigma^2 = 2\kappa\log(1/\delta)s^2/\epsilon^2` of arXiv:2303.18047, Lemma 3,
     with :math:`\kappa = \min\{1/(p-1), 2\log d\}` as published, a factor e too small
-    (errata gradient-E4, privacy-5). It does not depend on r. Where kappa is right the
-    lemma is true up to epsilon = 6.2, 6.9, 7.9, 8.3 at delta = 1e-2, 1e-3, 1e-5, 1e-6
+    (errata gradient-E4, privacy-5). It does not depend on r. Kappa is right for
+    p >= 1 + 1/(2 log d), where it is 1/(p-1) = r - 1 at r = p/(p-1). There the lemma is
+    true up to epsilon = 6.2, 6.9, 7.9, 8.3 at delta = 1e-2, 1e-3, 1e-5, 1e-6
     (gradient-E8).
 
     Parameters
@@ -183,7 +185,7 @@ def generalized_gaussian_sigma(
     budget, calibration
         As in `gaussian_stddev`.
     sensitivity, dim, p, r
-        As in `smooth_sensitivity`. "paper" needs 1 <= p <= 2 and dim >= 2.
+        As in `unit_gdp`. "paper" needs 1 <= p <= 2 and dim >= 2.
 
     Returns
     -------
@@ -211,12 +213,13 @@ def generalized_gaussian_sigma(
     """
     _check_inputs(budget, sensitivity, calibration)
     check_not_pure(budget, "generalized Gaussian noise")
-    unit_gdp = smooth_sensitivity(sensitivity=sensitivity, dim=dim, p=p, r=r)
+    gdp_at_one = unit_gdp(sensitivity=sensitivity, dim=dim, p=p, r=r)
     if calibration == "paper":
         kappa = printed_kappa(dim=dim, p=p)
         log_term = 2.0 * kappa * math.log(1.0 / budget.delta)
         return float(sensitivity * math.sqrt(log_term) / budget.epsilon)
-    return round_up(unit_gdp / gdp_from_budget(budget.epsilon, budget.delta))
+    # Both are on the safe side already, so this is for the division.
+    return round_up(gdp_at_one / gdp_from_budget(budget.epsilon, budget.delta))
 
 
 @check.unwrap_numpy

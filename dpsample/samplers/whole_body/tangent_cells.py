@@ -2,24 +2,40 @@ r"""Sampler of exact draws in up to three dimensions, for losses without smoothn
 
 A *proposal* has a cell c of `dpsample.samplers.whole_body.tangents`, a vector of its
 coordinates z and a standard exponential number E, the *clock*, all with digits on
-demand. With s_j and the rates g_j of Theorem 2 there, r_j the density of z_j at the
-cell's corner and the cell's integer weight n_c, the *excess* is
+demand. The cell has a rate g_j and a width w_j on each axis j. Its *corner* has
+coordinates c_j, the ends at which g_j z_j is least, and s_j = |g_j| |z_j - c_j| is
+measured from there. The density of z_j at c_j is r_j. The cell is drawn with
+probability proportional to an integer n_c. Its `TangentCell.lowest` is a lower bound of
+V(x) - V(x0) - sum s_j on cell and K, by Theorem 2 of `tangents`, where c_j is called
+e_j. With them the *excess* is
 
 .. math:: G_c(z) = V(x) - V(x_0) - \sum_j s_j + \log n_c + \sum_j \log r_j + h.
 
-A proposal is accepted if x = x0 + F z is in K and E >= G_c(z).
+A proposal is accepted if x = x0 + F z is in K and E >= G_c(z). These are the
+names in the code:
+
+=============================  ========================================================
+x0, F, z                       ``frame.point``, ``frame.root``, ``coordinates``
+g_j, n_c                       ``rates``, ``weight``
+e_j (below), E                 ``numbers``, ``clock``
+a_j, floor(e_j / a_j), s_j     ``turn``, ``whole``, ``steps``
+log n_c + sum log r_j          ``log_share``, in doubles ``log_shares``
+G_c, h                         ``excess``, ``height``
+log n_c + sum log r_j + h      ``constants``
+=============================  ========================================================
 
 **Distribution.** The density of z by cell c is proportional to n_c times the product of
 r_j e^{-s_j}. Accepted, it is e^{-h} e^{-(V(x) - V(x0))}, the same for all cells, which
-cover K (Theorem 2 of `branches`). That needs G_c >= 0 on cell and K, which holds for h
-at least - `TangentCell.lowest` - log n_c - sum log r_j of all cells. An h that is too
-large costs proposals only.
+cover K (Theorem 2 of `dpsample.samplers.whole_body.branches`). That needs G_c >= 0 on
+cell and K, which holds for h at least - `TangentCell.lowest` - log n_c - sum log r_j of
+all cells. An h that is too large costs proposals only.
 
 **Numbers.** An exponential number modulo a > 0 is an exponential number that is cut off
-at a, because its density at s is the sum over m of e^{-s - m a}. So s_j is an
-exponential number e with digits on demand, less floor(e / a) a, where a = |g_j| w_j is
-a fraction, and as many digits are drawn as the floor needs. Then z_j = e_j +- s_j /
-|g_j|. Uniform coordinates are w_j times a uniform number.
+at a, because its density at s is the sum over m of exp(-s - m a). So s_j is an
+exponential number e_j with digits on demand, less floor(e_j / a_j) a_j, where a_j =
+|g_j| w_j is a fraction, and as many digits are drawn as the floor needs. Then z_j = c_j
++ s_j / g_j. If g_j = 0, then s_j = 0, and z_j is the lower end plus w_j times a uniform
+number.
 
 **Decisions** are as in `decisions`: by doubles with a bound of their error, otherwise
 by fractions and decimals with more digits. Cells are boxes of the coordinates that are
@@ -129,7 +145,7 @@ class CellProposal:
         return Fraction(1, 1 << bits)
 
     def steps(self) -> list[Fraction]:
-        """Return s_j at the midpoints, 0 for uniform coordinates."""
+        """Return s_j = e_j - floor(e_j / a_j) a_j at the midpoints, 0 if g_j = 0."""
         return [
             number.midpoint - whole * turn if turn else Fraction(0)
             for number, whole, turn in zip(
@@ -205,14 +221,14 @@ class CellDecisions(LazyPoints[CellProposal]):
     @classmethod
     def from_cells(cls, frame: CellFrame, cells: list[TangentCell]) -> CellDecisions:
         """Return the decisions about proposals of cells."""
-        shares = [math.log(cell.weight) + sum(log_rates(cell)) for cell in cells]
+        log_shares = [math.log(cell.weight) + sum(log_rates(cell)) for cell in cells]
         heights = [
-            -float(cell.lowest) - share
-            for cell, share in zip(cells, shares, strict=True)
+            -float(cell.lowest) - log_share
+            for cell, log_share in zip(cells, log_shares, strict=True)
         ]
         sizes = [
-            abs(float(cell.lowest)) + abs(share) + abs(height) + 100.0
-            for cell, share, height in zip(cells, shares, heights, strict=True)
+            abs(float(cell.lowest)) + abs(log_share) + abs(height) + 100.0
+            for cell, log_share, height in zip(cells, log_shares, heights, strict=True)
         ]
         # Far above the rounding errors of the logarithms.
         height = max(heights) + 1e-12 * max(sizes)
@@ -224,7 +240,7 @@ class CellDecisions(LazyPoints[CellProposal]):
             frame=frame,
             cells=cells,
             cumulative=list(accumulate(cell.weight for cell in cells)),
-            constants=[share + height for share in shares],
+            constants=[log_share + height for log_share in log_shares],
             height=height,
             slope=1.01 * slope,
             digits=FIRST_DIGITS + _extra_digits(frame),
@@ -272,10 +288,11 @@ class CellDecisions(LazyPoints[CellProposal]):
     def decide(self, proposals: list[CellProposal]) -> Verdicts:
         """Return the decisions about some proposals."""
         frame, verdicts = self.frame, Verdicts.none(len(proposals))
-        noise = np.array([[float(z) for z in p.coordinates()] for p in proposals])
-        moves = noise @ frame.root.T
+        coordinates = np.array([[float(z) for z in p.coordinates()] for p in proposals])
+        moves = coordinates @ frame.root.T
         points = frame.point + moves
-        errors = self._point_errors(proposals, noise)
+        errors = self._point_errors(proposals, coordinates)
+        # 1 inside of K, -1 outside, and 0 where digits have to decide.
         sides = frame.body.side_of(points, errors)
         candidates = [
             i
@@ -288,13 +305,13 @@ class CellDecisions(LazyPoints[CellProposal]):
         decided = self._compare(part, points[candidates], errors[candidates])
         return verdicts.with_part(candidates, decided)
 
-    def _point_errors(self, proposals: list[CellProposal], noise: Array) -> Array:
+    def _point_errors(self, proposals: list[CellProposal], coordinates: Array) -> Array:
         """Return bounds of the distances of points in doubles from those meant."""
         root, point = self.frame.root, self.frame.point
         unit = (len(point) + 6) * UNIT_ROUNDOFF
         digits = np.array([float(p.coordinate_error()) for p in proposals])
         size = float(np.linalg.norm(root))
-        lengths = size * np.linalg.norm(noise, axis=1)
+        lengths = size * np.linalg.norm(coordinates, axis=1)
         rounding = unit * (lengths + float(np.linalg.norm(point)))
         return np.asarray(2.0 * (rounding + size * math.sqrt(len(point)) * digits))
 
@@ -305,9 +322,12 @@ class CellDecisions(LazyPoints[CellProposal]):
 
     def move(self, proposal: CellProposal) -> list[Fraction]:
         """Return F z at the midpoints, exactly."""
-        noise = proposal.coordinates()
+        coordinates = proposal.coordinates()
         return [
-            sum((Fraction(a) * z for a, z in zip(row, noise, strict=True)), Fraction(0))
+            sum(
+                (Fraction(a) * z for a, z in zip(row, coordinates, strict=True)),
+                Fraction(0),
+            )
             for row in self.frame.root.tolist()
         ]
 
@@ -327,8 +347,8 @@ class CellDecisions(LazyPoints[CellProposal]):
     ) -> Verdicts:
         """Return whether E >= G for proposals in K."""
         frame, target, num_records = self.frame, self.target, self.target.num_records
-        share = target.problem.loss, points, num_records
-        (risks,) = target.storage.fold(add_entries, risks_of, *share)
+        arguments = target.problem.loss, points, num_records
+        (risks,) = target.storage.fold(add_entries, risks_of, *arguments)
         distances = points - target.regularizer_params.center
         squares = np.einsum("ij,ij->i", distances, distances)
         energies = target.k * risks + 0.5 * frame.ridge * squares
@@ -360,7 +380,11 @@ class CellDecisions(LazyPoints[CellProposal]):
         return rises - steps + constant, np.asarray(2.0 * error)
 
     def _energy_errors(self, points: Array, energies: Array, errors: Array) -> Array:
-        """Return bounds of the errors of V - V(x0) at some points."""
+        """Return bounds of the errors of V - V(x0) at some points.
+
+        They are 4 gamma times the size of all that V adds up, 2 k max|phi'| times the
+        error of a margin, the error of V(x0), and the slope of V times the error of x.
+        """
         frame, target = self.frame, self.target
         sizes = np.linalg.norm(points, axis=1)
         # Only linear losses have both signs, and no more than this size.
@@ -421,7 +445,13 @@ def log_share(cell: TangentCell) -> Decimal:
 
 
 def _extra_digits(frame: CellFrame) -> int:
-    """Return the number of digits before the point of all that decimals add up."""
+    """Return the number of digits before the point of all that decimals add up.
+
+    FIRST_DECIMAL_ERROR rests on it. With ``size`` >= |x| + |center| on K, margins and
+    responses are at most the largest one at x0 + row_length size + offset + response.
+    The product of (1 + margin)^4 and (1 + size)^2 is above losses, their slopes and the
+    regularizer there. Its factors are k, rho and the number of records, for the sums.
+    """
     target, reach = frame.target, frame.body.reach
     margin, value, offset, response = frame.base.largest.tolist()
     size = float(np.linalg.norm(frame.point)) + reach
@@ -430,7 +460,7 @@ def _extra_digits(frame: CellFrame) -> int:
     largest = (1.0 + target.k + frame.ridge) * target.storage.num_records
     largest *= (1.0 + value + (1.0 + margin) ** 4) * (1.0 + size) ** 2
     if not math.isfinite(largest):
-        raise_unless_ok(FUNCTION_FAILED)
+        raise_unless_ok(FUNCTION_FAILED)  # always raises for this code
     return math.ceil(math.log10(largest))
 
 
