@@ -460,7 +460,7 @@ def errata_page() -> Iterator[str]:
     yield "[papers.md](papers.md) has exact quotations and defines the verdicts."
     yield "Further kinds are conservative (true, and more than is needed) and remark"
     yield "(nothing is wrong, and a user should know).\n"
-    yield "An erratum is about one defect, and its kind is that of the defect. Other items"
+    yield "An erratum is about one defect, whose kind it has. Other items"
     yield "under *Where* may hold. [papers.md](papers.md) has the verdict of each item."
     yield "Errata, items and [causes](causes.md) are counted separately. An erratum may"
     yield "concern several items, and a cause may have several errata.\n"
