@@ -460,6 +460,10 @@ def errata_page() -> Iterator[str]:
     yield "[papers.md](papers.md) has exact quotations and defines the verdicts."
     yield "Further kinds are conservative (true, and more than is needed) and remark"
     yield "(nothing is wrong, and a user should know).\n"
+    yield "An erratum is about one defect, whose kind it has. Other items"
+    yield "under *Where* may hold. [papers.md](papers.md) has the verdict of each item."
+    yield "Errata, items and [causes](causes.md) are counted separately. An erratum may"
+    yield "concern several items, and a cause may have several errata.\n"
     yield f"{len(entries)} errata: {_counts(entry.kind for entry in entries)}."
     for key, title in PAPERS.items():
         yield f"\n## {title}"
