@@ -15,6 +15,7 @@ def lines() -> dict[str, str]:
     """Return by file the line of the version. The version is its group."""
     return {
         "dpsample/core/public.py": r'^__version__ = "(.*)"$',
+        "README.md": r"^The version is (.*), an alpha",
         "CITATION.cff": r"^version: (.*)$",
         "recipe/recipe.yaml": r'^  version: "(.*)"$',
     }

@@ -17,8 +17,9 @@ app = typer.Typer(
 )
 
 Names = Annotated[
-    list[str], typer.Argument(help="Files of studies, without .py, or: all.")
+    list[str] | None, typer.Argument(help="Files of studies, without .py, or: all.")
 ]
+All = Annotated[bool, Option("--all", help="All studies of the folder.")]
 Studies = Annotated[Path, Option(help="Folder of the studies.")]
 Output = Annotated[
     Path | None, Option(help="Folder of rows and reports, by default STUDIES/results.")
@@ -55,7 +56,8 @@ def show(studies: Studies = HERE) -> None:
 
 @app.command()
 def run(
-    names: Names,
+    names: Names = None,
+    every: All = False,
     jobs: Jobs = 1,
     threads: Threads = True,
     dask: Dask = None,
@@ -76,7 +78,7 @@ def run(
     kind = "threads" if threads else "processes"
     backend = Backend(jobs=jobs, kind=kind, dask=dask)  # type: ignore[arg-type]
     folder, code = output or studies / "results", 0
-    for name in _chosen(studies, names):
+    for name in _chosen(studies, names, every=every):
         study_bundle = bundle(studies, name)
         path = rows.store_path(name, folder, quick=quick)
         try:
@@ -99,24 +101,33 @@ def run(
 
 @app.command()
 def report(
-    names: Names, quick: Quick = False, output: Output = None, studies: Studies = HERE
+    names: Names = None,
+    every: All = False,
+    quick: Quick = False,
+    output: Output = None,
+    studies: Studies = HERE,
 ) -> int:
     """Write tables and figures. The exit code is 1 if theory is contradicted."""
     folder = output or studies / "results"
     return max(
-        _write(studies, name, folder, quick=quick) for name in _chosen(studies, names)
+        _write(studies, name, folder, quick=quick)
+        for name in _chosen(studies, names, every=every)
     )
 
 
-def _chosen(studies: Path, names: list[str]) -> list[str]:
+def _chosen(studies: Path, names: list[str] | None, *, every: bool) -> list[str]:
     """Return the names of the chosen studies, after a check that all exist."""
     from dpsample.experiments.configuration import study_names
 
     available = study_names(studies)
     if not available:
         check.fail("studies", "a folder of studies", str(studies))
-    if names == ["all"]:
+    if every or names == ["all"]:
+        if every and names not in (None, [], ["all"]):
+            check.fail("all", "without names of studies", " ".join(names))
         return available
+    if not names:
+        check.fail("names", "names of studies, or --all", "none")
     for name in names:
         check.one_of(tuple(available), study=name)
     return names
