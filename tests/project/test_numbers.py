@@ -3,6 +3,7 @@
 import csv
 import re
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -25,6 +26,7 @@ def best_methods():
     return Counter(min(cell)[1] for cell in cells.values())
 
 
+@cache
 def traced():
     """Sentences with numbers, as their files state the numbers."""
     best = best_methods()
