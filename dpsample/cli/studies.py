@@ -119,6 +119,8 @@ def _chosen(studies: Path, names: list[str] | None, *, every: bool) -> list[str]
     """Return the names of the chosen studies, after a check that all exist."""
     from dpsample.experiments.configuration import study_names
 
+    if not (names or every):
+        check.fail("names", "names of studies, or --all", "none")
     available = study_names(studies)
     if not available:
         check.fail("studies", "a folder of studies", str(studies))
@@ -126,9 +128,7 @@ def _chosen(studies: Path, names: list[str] | None, *, every: bool) -> list[str]
         if every and names not in (None, [], ["all"]):
             check.fail("all", "without names of studies", " ".join(names))
         return available
-    if not names:
-        check.fail("names", "names of studies, or --all", "none")
-    for name in names:
+    for name in names or []:
         check.one_of(tuple(available), study=name)
     return names
 

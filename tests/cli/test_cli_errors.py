@@ -80,7 +80,7 @@ COMBINATIONS = {
     "release good.csv --target y --seed x": "--seed",
     "sample good.csv --target y --k 1": "given by either",
     "sample good.csv --target y --k 1 --mu 1 --chains 0": "num_chains",
-    "study run": "Missing argument",
+    "study run": "names must be names of studies, or --all",
     "study run x --studies none": "studies must be a folder",
     "study run x --studies .": "studies must be a folder of studies",
     "release . --positive-label yes": "path must be an existing file",
