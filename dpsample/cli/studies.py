@@ -128,9 +128,10 @@ def _chosen(studies: Path, names: list[str] | None, *, every: bool) -> list[str]
         if every and names not in (None, [], ["all"]):
             check.fail("all", "without names of studies", " ".join(names))
         return available
-    for name in names or []:
+    chosen = names or []
+    for name in chosen:
         check.one_of(tuple(available), study=name)
-    return names
+    return chosen
 
 
 def _write(studies: Path, name: str, folder: Path, *, quick: bool) -> int:
