@@ -44,19 +44,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
     options = parser.parse_args()
-    other, here = options.other.resolve(), Path(__file__).parents[1]
+    other, this = options.other.resolve(), Path(__file__).parents[1]
     pairs = []
     for k in range(options.rounds):
-        order = (other, here) if k % 2 == 0 else (here, other)
+        order = (other, this) if k % 2 == 0 else (this, other)
         row = {folder: measures(folder, options.only) for folder in order}
-        pairs.append((row[other], row[here]))
+        pairs.append((row[other], row[this]))
     print("| call | other, s | here, s | ratio | median | ratios of one round |")
     print("|---|---|---|---|---|---|")
     for name in pairs[0][0]:
-        both = [(a[name], b[name]) for a, b in pairs if name in a and name in b]
-        if both:
-            before, after = (min(values) for values in zip(*both, strict=True))
-            ratios = [b / a for a, b in both]
+        seconds = [(a[name], b[name]) for a, b in pairs if name in a and name in b]
+        if seconds:
+            before, after = (min(values) for values in zip(*seconds, strict=True))
+            ratios = [b / a for a, b in seconds]
             print(
                 f"| {name} | {before:.4g} | {after:.4g} | {after / before:.2f} | "
                 f"{median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} |",

@@ -49,12 +49,12 @@ def descent(problem, optimizer):
 def measure(name, call):
     """Print the least CPU seconds of a call, which is compiled before."""
     call()
-    least, end = np.inf, time.process_time() + 0.5
+    best, end = np.inf, time.process_time() + 0.5
     while time.process_time() < end:
         begin = time.process_time()
         call()
-        least = min(least, time.process_time() - begin)
-    print(json.dumps([name, least]), flush=True)
+        best = min(best, time.process_time() - begin)
+    print(json.dumps([name, best]), flush=True)
 
 
 def measure_memory(name):

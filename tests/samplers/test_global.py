@@ -67,7 +67,7 @@ def excesses(decisions, count):
             if not (decisions._in_shell(t) and decisions._in_body(t)):
                 continue
             numbers = decisions.numbers[decisions.branches.index(t.branch)]
-            noise = np.array([[float(z) for z in t.noise]])
+            noise = np.array([[float(z) for z in t.numbers]])
             moves = t.branch.shift + noise @ t.branch.root.T
             limits = np.array([np.inf])
             terms, _ = numbers.terms.evaluate_excess(moves, limits, is_checked=False)
@@ -113,7 +113,7 @@ def test_errors_of_doubles_are_below_their_bounds(name):
     number = 6 if case.target.num_records < 10_000 else 1
     for t in decisions.draw_proposals(word, number):
         numbers = decisions.numbers[decisions.branches.index(t.branch)]
-        noise = np.array([[float(z) for z in t.noise]])
+        noise = np.array([[float(z) for z in t.numbers]])
         moves = t.branch.shift + noise @ t.branch.root.T
         terms, _ = numbers.terms.evaluate_excess(
             moves, np.array([np.inf]), is_checked=False

@@ -42,7 +42,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,31 +74,41 @@ FIRST_DECIMAL_ERROR = Decimal("1e-35")
 MORE_DIGITS = 19
 
 
-class LazyProposal:
-    """Proposal of one branch."""
+class LazyNumbers:
+    """Numbers of a proposal, which get more digits on demand."""
 
-    __slots__ = ("branch", "clock", "noise", "num_refinements")
+    __slots__ = ("clock", "num_refinements", "numbers")
 
-    def __init__(self, branch: Branch, noise: list[LazyReal], clock: LazyReal) -> None:
-        self.branch, self.noise, self.clock = branch, noise, clock
+    def __init__(self, numbers: list[LazyReal], clock: LazyReal) -> None:
+        self.numbers, self.clock = numbers, clock
         self.num_refinements = 0
 
     def refine(self) -> None:
         """Draw 64 more digits of every number."""
         self.num_refinements += 1
-        for number in (*self.noise, self.clock):
+        for number in (*self.numbers, self.clock):
             number.refine()
         pauses.notify_listeners()
 
     @property
     def error(self) -> Fraction:
         """Bound of the distance of every number from its midpoint."""
-        bits = min(number.bits for number in (*self.noise, self.clock))
+        bits = min(number.bits for number in (*self.numbers, self.clock))
         return Fraction(1, 1 << bits)
+
+
+class LazyProposal(LazyNumbers):
+    """Proposal of one branch, with normal numbers."""
+
+    __slots__ = ("branch",)
+
+    def __init__(self, branch: Branch, noise: list[LazyReal], clock: LazyReal) -> None:
+        super().__init__(noise, clock)
+        self.branch = branch
 
     def noise_midpoints(self) -> list[Fraction]:
         """Return the middle of the interval of each normal number."""
-        return [number.midpoint for number in self.noise]
+        return [number.midpoint for number in self.numbers]
 
     def move(self) -> list[Fraction]:
         """Return m + F z at the midpoints, exactly."""
@@ -146,14 +156,7 @@ class Verdicts(NamedTuple):
         )
 
 
-class Refinable(Protocol):
-    """Proposal whose numbers can get more digits."""
-
-    def refine(self) -> None:
-        """Draw 64 more digits of every number."""
-
-
-Proposal = TypeVar("Proposal", bound=Refinable)
+Proposal = TypeVar("Proposal", bound=LazyNumbers)
 
 
 class LazyPoints(Generic[Proposal]):
@@ -293,7 +296,9 @@ class Decisions(LazyPoints[LazyProposal]):
     ) -> Verdicts:
         """Return the decisions about proposals of one branch."""
         branch = proposals[0].branch
-        noise = np.array([[float(z) for z in proposal.noise] for proposal in proposals])
+        noise = np.array(
+            [[float(z) for z in proposal.numbers] for proposal in proposals]
+        )
         sizes = np.linalg.norm(noise, axis=1)
         moves = branch.shift + noise @ branch.root.T
         errors = self._move_errors(numbers, sizes)
@@ -389,7 +394,7 @@ class Decisions(LazyPoints[LazyProposal]):
         root = (
             1.01
             * float(np.linalg.norm(proposal.branch.root))
-            * math.sqrt(len(proposal.noise))
+            * math.sqrt(len(proposal.numbers))
         )
         return Fraction(root) * proposal.error
 

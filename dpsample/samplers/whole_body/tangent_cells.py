@@ -73,6 +73,7 @@ from dpsample.samplers.whole_body.decisions import (
     FIRST_DECIMAL_ERROR,
     FIRST_DIGITS,
     MORE_DIGITS,
+    LazyNumbers,
     LazyPoints,
     Verdicts,
     as_decimal,
@@ -116,10 +117,10 @@ def explain_unsupported_draws(facts: PublicFacts, regularizer: Regularizer) -> s
     return reason and explain_unsupported_cells(facts, regularizer)
 
 
-class CellProposal:
+class CellProposal(LazyNumbers):
     """Proposal of one cell, with the numbers from which its coordinates follow."""
 
-    __slots__ = ("cell", "clock", "num_refinements", "numbers", "whole")
+    __slots__ = ("cell", "whole")
 
     def __init__(
         self,
@@ -128,21 +129,8 @@ class CellProposal:
         whole: list[int],
         clock: LazyReal,
     ) -> None:
-        self.cell, self.numbers, self.whole, self.clock = cell, numbers, whole, clock
-        self.num_refinements = 0
-
-    def refine(self) -> None:
-        """Draw 64 more digits of every number."""
-        self.num_refinements += 1
-        for number in (*self.numbers, self.clock):
-            number.refine()
-        pauses.notify_listeners()
-
-    @property
-    def error(self) -> Fraction:
-        """Bound of the distance of every number from its midpoint."""
-        bits = min(number.bits for number in (*self.numbers, self.clock))
-        return Fraction(1, 1 << bits)
+        super().__init__(numbers, clock)
+        self.cell, self.whole = cell, whole
 
     def steps(self) -> list[Fraction]:
         """Return s_j = e_j - floor(e_j / a_j) a_j at the midpoints, 0 if g_j = 0."""
