@@ -21,6 +21,9 @@ from typing import Any
 
 import numpy as np
 import open_peers as peers
+
+# SciPy has a BLAS of its own, whose threads are limited only once it is loaded.
+import scipy.linalg  # noqa: F401
 from numpy.typing import NDArray
 from scipy import sparse
 from threadpoolctl import threadpool_limits
