@@ -100,7 +100,7 @@ def holds(body: Body, i: int, theta: Array) -> bool:
     error = 2.0**-50 * len(theta) * size + 1e-300
     if total + error <= body.bounds[i]:
         return True
-    return inner(body.matrix[i], theta) <= body.bounds[i]
+    return bool(inner(body.matrix[i], theta) <= body.bounds[i])
 
 
 @kernel(counts_references=False)
