@@ -290,10 +290,10 @@ def start_report(
 ) -> SequentialReport:
     """Return the report before the first round.
 
-    # Claims hold at every epsilon. Bets are on four of them.
     ``learn`` is a function of a seed that learns a score, or None if one is known.
     """
-    # The square of the exponential of 300 does not overflow.
+    # A claim holds at every epsilon, and bets are on four of them. The square of the
+    # exponential of 300 does not overflow.
     multiples = np.array([0.0, 0.25, 0.5, 1.0])
     epsilons = np.minimum(claim["budget"].epsilon * multiples, 300.0)
     test = SequentialTest(

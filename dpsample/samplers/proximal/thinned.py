@@ -97,7 +97,6 @@ def bounds(target: Gibbs) -> Bounds:
 def init(target: Gibbs, position: Array) -> ChainState:
     """Return a new state at a position inside the domain.
 
-    # Rejected proposals read few records, so no sum of losses is known.
     Energies at accepted points are NaN, because the tests do not need them.
     """
     state = alternation.init(target, position)

@@ -101,7 +101,6 @@ def series_length(uniform):
     """Return a length a with P(a >= i) = 1 / i!, from a uniform number.
 
     It is the largest a with uniform < 1 / a!.
-    # P(a >= i) = P(uniform < 1 / i!) = 1 / i!.
     """
     length, factorial = 0, 1.0
     while uniform * factorial < 1.0:
