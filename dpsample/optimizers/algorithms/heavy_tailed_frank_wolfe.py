@@ -27,7 +27,8 @@ from dpsample.domains import Domain
 from dpsample.losses import Squared
 from dpsample.noise.selection import BELOW
 from dpsample.optimizers.loop.batches import Slices
-from dpsample.optimizers.loop.estimators import PSI_BOUND, CatoniMean, Mean
+from dpsample.optimizers.loop.contributions import PSI_BOUND
+from dpsample.optimizers.loop.estimators import CatoniMean, Mean
 from dpsample.optimizers.loop.optimizer import Calibration, Loop, Optimizer, Recipe
 from dpsample.optimizers.loop.perturbations import rounding_excess
 from dpsample.optimizers.loop.steps import FrankWolfeStep, step_numbers
