@@ -239,6 +239,8 @@ def tv_bound(
     check_counts(replicates, threads)
     root = seed_sequence(seed)
     tuning, pilot, main, proof = root.spawn(4)
+    # The tuned sampler is the same for all pairs, so that pairs are independent given
+    # it.
     prepared = prepare(sampler, target, tuning)
     options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
     if lag is None:
