@@ -112,8 +112,8 @@ class MixingBound:
         extrapolated = curve.steps[curve.is_extrapolated]
         if extrapolated.size:
             ends = extrapolated[0], curve.steps[-1]
-            look = {"facecolor": "0.92", "edgecolor": "0.5"}
-            ax.axvspan(*ends, **look, zorder=0, label="extrapolated")
+            area = ax.axvspan(*ends, zorder=0, label="extrapolated")
+            area.set(facecolor="0.92", edgecolor="0.5")
         if self.proved is not None:
             proof = f"proved, {self.proved_for}"
             ax.plot(curve.steps, self.proved, "C3-", label=proof)

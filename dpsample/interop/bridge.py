@@ -26,6 +26,8 @@ class Bridge:
     density : Density
         The density over the vector of unconstrained coefficients. `dpsample.sample`
         and diagnostics take it.
+    variables_fn : callable
+        Function from points of shape (num_points, dim) to the variables of the model.
     dims : dict of str to tuple of str
         Names of the dimensions of variables, for those that have names.
     coords : dict of str to sequence

@@ -190,7 +190,7 @@ class AttackRisk:
         Parameters
         ----------
         false_positive_rate : float
-            In (0, 1).
+            Share of false alarms, > 0 and < 1.
         prior : float
             Probability of a positive, in (0, 1).
 

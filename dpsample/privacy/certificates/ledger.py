@@ -58,7 +58,15 @@ _LOCK = threading.Lock()
 
 
 class Entry(NamedTuple):
-    """One release: its label, and its certificate or event."""
+    """One release: its label, and its certificate or event.
+
+    Attributes
+    ----------
+    label : str
+        Name of the release in the ledger.
+    item : Certificate, EventCertificate or Event
+        Proof of the release, or a description of its mechanism.
+    """
 
     label: str
     item: Item
