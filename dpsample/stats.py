@@ -113,7 +113,7 @@ def histogram(
     (['a', 'b'], 1.0)
     """
     if (levels is None) == (edges is None):
-        check.fail("levels or edges", "given, one of them", "both or none")
+        check.fail("levels or edges", "given, exactly one of them", "both or none")
     if edges is None:
         names, cells = cells_of_levels("values", values, levels)
     else:

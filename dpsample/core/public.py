@@ -7,11 +7,12 @@
 import importlib
 import pkgutil
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+
+from dpsample.core.renamed import warn_renamed
 
 __version__ = "0.1.0"
 
@@ -43,11 +44,7 @@ def present_name(former: str) -> str | None:
 def import_moved(former: str, *, stacklevel: int) -> ModuleType:
     """Import a module by its former name, with a DeprecationWarning."""
     present = present_name(former)
-    warnings.warn(
-        f"{former} is now {present}. The former name goes with the next version.",
-        DeprecationWarning,
-        stacklevel=stacklevel + 1,
-    )
+    warn_renamed(former, str(present), stacklevel=stacklevel + 1)
     return importlib.import_module(str(present))
 
 

@@ -116,8 +116,7 @@ def load_library(name: str, function: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        message = f"{function} needs {name}: pip install 'dpsample[{extra}]'."
-        raise ImportError(message) from error
+        raise check.missing_library(function, name, extra) from error
 
 
 def entry_names(name: str, shape: tuple[int, ...]) -> list[str]:

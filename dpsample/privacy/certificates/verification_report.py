@@ -75,6 +75,7 @@ class VerificationReport:
                 *(f"WARNING: {words}" for words in self.warnings),
                 f"Consistent: {count} number{'s' * (count != 1)} recomputed.",
                 f"Stated: {self.statement}",
+                f"{'number':<{width}}  stated  [recomputed]",
                 *(
                     f"{line.name:<{width}}  {line.stated}  [{line.recomputed}]"
                     for line in self.checks
