@@ -90,21 +90,6 @@ def histogram(
     counted. Other parameters, errors and the guarantee are as of `count`. A replaced
     record changes two counts, and the variance is about 8 / epsilon^2.
 
-    Parameters
-    ----------
-    values : sequence of shape (n,)
-        Value of each record.
-    budget : Budget
-        Budget of which epsilon is spent and delta is not used.
-    levels : sequence, optional
-        Public values of the cells, compared as in `dpsample.tables.Schema`.
-    edges : array_like of shape (m + 1,), optional
-        Public ends of the cells [e_0, e_1), ..., [e_m-1, e_m], in place of levels.
-    ledger : Ledger or LedgerFile, optional
-        Ledger in which the certificate is entered before the noise is drawn.
-    seed : int, optional
-        Seed that makes the noise repeatable, and the statistic not releasable.
-
     Examples
     --------
     >>> budget = Budget(epsilon=1.0, delta=0.0)
@@ -136,19 +121,6 @@ def sum(
     Its noise has standard deviation sqrt(2) s/epsilon, s = upper - lower (a record
     replaced) or the larger size of a bound (set to zero). The rest is as of `count`.
 
-    Parameters
-    ----------
-    values : array_like of shape (n,)
-        Numbers of the records. A missing one counts as 0.
-    bounds : (lower, upper)
-        Public range. Values beyond an end are moved to it.
-    budget : Budget
-        Budget of which epsilon is spent and delta is not used.
-    ledger : Ledger or LedgerFile, optional
-        Ledger in which the certificate is entered before the noise is drawn.
-    seed : int, optional
-        Seed that makes the noise repeatable, and the statistic not releasable.
-
     Examples
     --------
     >>> made = sum([1.0, 2.0, 9.0], (0.0, 4.0), Budget(epsilon=1.0, delta=0.0))
@@ -171,19 +143,6 @@ def mean(
     Its noise has standard deviation sqrt(2) s/(n epsilon), s = upper - lower (a record
     replaced) or half of it (set to zero, which leaves the middle in its place). The
     rest is as of `count`.
-
-    Parameters
-    ----------
-    values : array_like of shape (n,)
-        Numbers of the records. A missing one counts as 0.
-    bounds : (lower, upper)
-        Public range. Values beyond an end are moved to it.
-    budget : Budget
-        Budget of which epsilon is spent and delta is not used.
-    ledger : Ledger or LedgerFile, optional
-        Ledger in which the certificate is entered before the noise is drawn.
-    seed : int, optional
-        Seed that makes the noise repeatable, and the statistic not releasable.
 
     Examples
     --------
@@ -210,21 +169,6 @@ def quantile(
     exp(-c |records up to it - level n|), c = epsilon/2 (a record replaced) or epsilon/
     (2 max(level, 1 - level)) (set to zero), the exponential mechanism on ranks (Smith
     2011). Ranks are off by about 2/epsilon records. The rest is as of `count`.
-
-    Parameters
-    ----------
-    values : array_like of shape (n,)
-        Numbers of the records. A missing one counts as 0.
-    level : float
-        Share of the records below the released number, > 0 and < 1.
-    bounds : (lower, upper)
-        Public range. Values beyond an end are moved to it.
-    budget : Budget
-        Budget of which epsilon is spent and delta is not used.
-    ledger : Ledger or LedgerFile, optional
-        Ledger in which the certificate is entered before the noise is drawn.
-    seed : int, optional
-        Seed that makes the noise repeatable, and the statistic not releasable.
 
     Examples
     --------
@@ -254,23 +198,6 @@ def group_means(
     values are as of `mean`. Noisy sums and counts have half of epsilon each. A group
     whose noisy count is below 1 gets the middle of the bounds. The rest is as of
     `count`.
-
-    Parameters
-    ----------
-    values : array_like of shape (n,)
-        Numbers of the records. A missing one counts as 0.
-    groups : sequence of shape (n,)
-        Group of each record.
-    bounds : (lower, upper)
-        Public range. Values beyond an end are moved to it.
-    budget : Budget
-        Budget of which epsilon is spent and delta is not used.
-    levels : sequence
-        Public groups. Others have no mean.
-    ledger : Ledger or LedgerFile, optional
-        Ledger in which the certificate is entered before the noise is drawn.
-    seed : int, optional
-        Seed that makes the noise repeatable, and the statistic not releasable.
 
     Examples
     --------

@@ -118,7 +118,7 @@ class Entry(NamedTuple):
                 item.event is not None and not item.is_proved
             ),
             "unproved: epsilon is infinite": item.event is None,
-            "declared: that the mechanism has the event, which is its author's word": (
+            "declared: its event is its author's word": (
                 self.is_declared and item.event is not None
             ),
         }
