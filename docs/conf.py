@@ -67,6 +67,8 @@ html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_title = "dpsample"
 html_show_sourcelink = html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {
     "show_prev_next": False,
     "navigation_with_keys": False,

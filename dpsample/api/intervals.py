@@ -133,7 +133,7 @@ class Intervals:
             point, wide = others[0], _quantile(self.level) * others[1]
             style |= {"marker": "x", "color": "0.5", "label": "NOT PRIVATE"}
             ax.errorbar(point, rows + 0.25, xerr=wide, **style)
-        ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
+        ax.axvline(0.0, color="0.5", lw=0.8, zorder=0)
         ax.set_yticks(rows, self.feature_names)
         ax.set_ylim(count - 0.5, -0.5)
         notes = [f"NOTE: {FLAGS[name]}" for name in self.diagnostics["flags"]]

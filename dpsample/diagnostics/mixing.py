@@ -112,10 +112,11 @@ class MixingBound:
         extrapolated = curve.steps[curve.is_extrapolated]
         if extrapolated.size:
             ends = extrapolated[0], curve.steps[-1]
-            ax.axvspan(*ends, color="0.92", zorder=0, label="extrapolated")
+            look = {"facecolor": "0.92", "edgecolor": "0.5"}
+            ax.axvspan(*ends, **look, zorder=0, label="extrapolated")
         if self.proved is not None:
             proof = f"proved, {self.proved_for}"
-            ax.plot(curve.steps, self.proved, "C1-", label=proof)
+            ax.plot(curve.steps, self.proved, "C3-", label=proof)
         ax.set_yscale("log")
         # The proof goes on far below what couplings can see.
         ax.set_ylim(0.1 / curve.replicates, 1.5)
@@ -238,6 +239,8 @@ def tv_bound(
     check_counts(replicates, threads)
     root = seed_sequence(seed)
     tuning, pilot, main, proof = root.spawn(4)
+    # The tuned sampler is the same for all pairs, so that pairs are independent given
+    # it.
     prepared = prepare(sampler, target, tuning)
     options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
     if lag is None:

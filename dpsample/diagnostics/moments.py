@@ -187,6 +187,7 @@ def unbiased_moments(
     if num_draws is not None:
         check.integer(1, num_draws=num_draws)
     check_counts(replicates, threads)
+    # Tuning, pilot pairs and the pairs that count have streams of their own.
     tuning, pilot, main = seed_sequence(seed).spawn(3)
     prepared = prepare(sampler, target, tuning)
     options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
@@ -221,6 +222,7 @@ def unbiased_moments(
             else np.asarray((estimate - exact_value) / error)
             for estimate, error, exact_value in rows
         ),
+        # A two-sided limit of Student's distribution.
         limit=float(t.isf(0.5 * false_alarm / max(1, number), replicates - 1)),
         false_alarm=float(false_alarm),
     )
@@ -234,6 +236,7 @@ def _exact(
     if form is not None and not any(map(callable, moments)):
         values: dict[Any, Array] = {
             "theta": form.mean,
+            # E theta^2 = Var theta + (E theta)^2.
             "theta_squared": form.variance + form.mean**2,
         }
         return "closed form", tuple(values[name] for name in moments)

@@ -279,6 +279,8 @@ class Domain(Spec):
     def half_widths(self, dim: int) -> Array:
         """Return half of the width along each axis, shape (dim,)."""
         self.check(dim)
+        # The support function of e_j and of -e_j gives the largest and minus the least
+        # value.
         eye = np.eye(dim)
         return np.asarray(0.5 * (self.support(eye) + self.support(-eye)))
 

@@ -263,6 +263,7 @@ def discrete_laplace_integer(rng: np.random.Generator, scale: Fraction) -> int:
     of coins of probability 1/e. 0 would come with both signs, so -0 is drawn again.
     """
     while True:
+        # u + t v with a uniform u below t = numerator and geometric v.
         u = integer_below(rng, scale.numerator)
         if not _exponential_coin(rng, u, scale.numerator):
             continue
@@ -404,5 +405,6 @@ def denoise(matrix: Array, stddev: float) -> tuple[Array, Array]:
     """
     eigenvalues, vectors = np.linalg.eigh(matrix)
     gaps = eigenvalues[:, None] - eigenvalues
+    # For j = i the gap is 0, which adds 0.
     shifts = stddev**2 * (gaps / (gaps**2 + 0.5 * stddev**2)).sum(axis=1)
     return eigenvalues - shifts, vectors

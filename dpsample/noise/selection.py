@@ -81,6 +81,7 @@ def selection_grid(epsilon: float, sensitivity: float) -> tuple[float, float]:
     # exponential variate end at 2^-97.
     exponent = math.frexp(epsilon)[1] - 26
     cell = max(math.ldexp(1.0, exponent), 2.0**-97)
+    # The largest even k with 2 k h <= epsilon.
     k = 2.0 * math.floor(0.25 * epsilon / cell)
     return k / sensitivity * BELOW, cell
 
@@ -158,6 +159,7 @@ def signed_choice(rng, values, per_unit, cell):
     """
     top = _to_cells(values, per_unit)
     total = 0
+    # The sum of the weights of all 2 d candidates.
     for j in range(len(values)):
         total += _WEIGHTS[_level((top - values[j]) * cell)]
         total += _WEIGHTS[_level((top + values[j]) * cell)]

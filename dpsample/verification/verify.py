@@ -20,7 +20,7 @@ from dpsample.inference import sandwich
 from dpsample.inference.tuning_plan import TuningPlan, name_candidates
 from dpsample.noise.totals import MECHANISMS
 from dpsample.optimizers.certification import certify
-from dpsample.optimizers.loop.estimators import PSI_BOUND
+from dpsample.optimizers.loop.contributions import PSI_BOUND
 from dpsample.optimizers.loop.tilted import perturbed_objective, tilt_scales
 from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from dpsample.privacy.budget import SHIFTS

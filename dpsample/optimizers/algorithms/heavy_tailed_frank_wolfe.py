@@ -10,6 +10,10 @@ The records of HTDP-FW are divided into T folds. Step t reads fold t only, and e
 the gradient by the soft truncation of Catoni and Giulini. HTP-LASSO reads all records
 in every step, with every entry of the features and of the response clipped to
 :math:`\pm K` once.
+
+Letters: n records, d parameters, folds of m records, R the radius of the ball, and
+:math:`c_\psi = 2 \sqrt2/3` the largest value of the soft truncation. A *score* of a
+vertex v is :math:`-\langle v, g\rangle`, for an estimate g of the gradient.
 """
 
 import math
@@ -23,7 +27,8 @@ from dpsample.domains import Domain
 from dpsample.losses import Squared
 from dpsample.noise.selection import BELOW
 from dpsample.optimizers.loop.batches import Slices
-from dpsample.optimizers.loop.estimators import PSI_BOUND, CatoniMean, Mean
+from dpsample.optimizers.loop.contributions import PSI_BOUND
+from dpsample.optimizers.loop.estimators import CatoniMean, Mean
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
     Loop,
@@ -195,13 +200,18 @@ class HeavyTailedFrankWolfe(Optimizer):
         if smooth is None:
             smooth = smoothness_or_inf(facts, 1.0)
         fold, log = facts.num_records // num_steps, math.log(2.0 * facts.dim)
+        # Bias, deviation and range of the largest of d errors, as in the docstring.
         largest = tau / scale + math.sqrt(4.0 * tau * log / fold)
         largest += 2.0 * PSI_BOUND * scale * log / (3.0 * fold)
         return vertex_bound(
             num_steps,
             # F(0) - F(w) <= |<grad F(0), w>|
             first=radius * math.sqrt(tau),
+            # |v - w|_1 <= 2 R, and ``smooth`` bounds entries of the Hessian, so D = 4
+            # R^2 smooth.
             curvature=4.0 * radius**2 * smooth,
+            # An error of the gradient counts for the chosen vertex and for the best
+            # one.
             error=2.0 * radius * largest + step.error(2 * facts.dim),
         )
 
@@ -305,6 +315,7 @@ class HeavyTailedLasso(Optimizer):
             remedy = "HeavyTailedFrankWolfe takes any loss."
             check.fail("loss", "Squared", facts.loss, remedy)
         radius = l1_radius(facts.domain, facts.dim)
+        # n epsilon, which sets T and K.
         size = facts.num_records * (1.0 if budget is None else budget.epsilon)
         is_pure = _is_pure(budget)
         num_steps = self.num_steps or math.ceil(size ** (1.0 / 3.0 if is_pure else 0.4))
@@ -345,6 +356,7 @@ class HeavyTailedLasso(Optimizer):
                 "inverse_temperature": step.selection,
                 "risk_bound": vertex_bound(
                     num_steps,
+                    # At w = 0 the loss is at most (K + |offset|)^2 / 2.
                     first=0.5 * (bound + facts.offset_bound) ** 2,
                     curvature=curvature,
                     error=step.error(2 * facts.dim),
@@ -362,9 +374,12 @@ def _choice_epsilon(budget: Budget, num_steps: int, calibration: Calibration) ->
         refuse_paper(calibration, "The published formula takes log(1/delta).")
         return budget.epsilon / num_steps * BELOW
     if calibration == "paper":
+        # As published, by advanced composition of T selections.
         spread = 2.0 * num_steps * math.log(1.0 / budget.delta)
         return budget.epsilon / (2.0 * math.sqrt(spread))
     rho = rho_from_budget(budget.epsilon, budget.delta)
+    # T selections of bounded range epsilon_0 have rho = T epsilon_0^2 / 8 together. The
+    # factor keeps the product below the budget after rounding.
     return math.sqrt(8.0 * rho / num_steps) * BELOW
 
 

@@ -15,8 +15,8 @@ from dpsample.core import check
 from dpsample.optimizers.algorithms.proximal_sgd import ProximalSGD, excess_bound
 from dpsample.optimizers.loop import perturbations
 from dpsample.optimizers.loop.batches import Batches, Full, Poisson
+from dpsample.optimizers.loop.contributions import PSI_BOUND
 from dpsample.optimizers.loop.estimators import (
-    PSI_BOUND,
     BucketedMedian,
     CatoniMean,
     ClippedMean,

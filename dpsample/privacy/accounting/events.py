@@ -321,6 +321,7 @@ class EventGroup(Event):
         events: object = self.events
         if not isinstance(events, tuple | list) or not events:
             check.fail("events", "a nonempty tuple of events", check.describe(events))
+        # The name in a message tells which of the events is meant.
         for index, item in enumerate(events):
             check.instance(Event, **{f"events[{index}]": item})
         object.__setattr__(self, "events", tuple(events))
@@ -473,6 +474,7 @@ def has_near(event: Event) -> bool:
     return isinstance(event, NearEvent) or any(map(has_near, inner))
 
 
+# Kinds of events that a file can hold, with their names.
 KINDS = (
     GaussianEvent,
     PoissonGaussianEvent,
