@@ -74,7 +74,10 @@ def smoothed_psi(a, b):
     """Return E psi(a + b Z) for standard normal Z and b >= 0."""
     if b == 0.0:
         return psi(a)
+    # Ends of the cubic part, in standard deviations of Z.
     low, high = (-ROOT_2 - a) / b, (ROOT_2 - a) / b
+    # The constant parts, PSI_BOUND times the difference of the probabilities of both
+    # ends.
     ends = PSI_BOUND * (_upper(high) - _upper(-low))
     # The density is wide here, so that a fixed rule integrates the cubic part.
     if b >= 1.0:
@@ -83,6 +86,7 @@ def smoothed_psi(a, b):
             u = NODES[i]
             total += WEIGHTS[i] * (u - u * u * u / 6.0) * _density((u - a) / b)
         return ends + total / b
+    # All mass is at one of the constant ends.
     if low > 40.0 or high < -40.0:
         return ends
     # Probability and moments of Z between low and high. The difference is taken between

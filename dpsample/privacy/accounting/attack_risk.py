@@ -34,6 +34,7 @@ from dpsample.problem.facts import RELATIONS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# False-positive rates that are printed.
 REPORTED_RATES = (0.1, 0.01, 0.001)  # false-positive rates
 # Epsilons at which the search for the best bound begins.
 EPSILON_GRID = [0.0, *np.geomspace(1e-3, 100.0, 51).tolist()]
@@ -104,6 +105,7 @@ class AttackRisk:
         """
         false_rates = check.entries("false_positive_rate", false_positive_rate)
         false_rates = np.asarray(false_rates)
+        # NaN fails this comparison, too.
         if not ((false_rates >= 0.0) & (false_rates <= 1.0)).all():
             check.fail("false_positive_rate", "in [0, 1]", false_positive_rate)
         true_rates = [self._max_true_rate(x) for x in false_rates.ravel().tolist()]
@@ -134,6 +136,7 @@ class AttackRisk:
 
     def _bound_at(self, epsilon: float, rate: float) -> float:
         """Return the smaller of the two bounds at an epsilon, rounded up."""
+        # Exact fractions, which are rounded once, upwards.
         growth = Fraction(1)
         if epsilon > 0.0:  # the error of an exponential is below 2^-50
             growth = Fraction(math.exp(epsilon)) * (1 + Fraction(1, 2**50))
@@ -165,6 +168,8 @@ class AttackRisk:
         # min(prior, 1 - prior) (1 - delta).
         log_odds = abs(math.log(prior) - math.log1p(-prior))
         factor, share = 1 - Fraction(self._delta(log_odds)), Fraction(float(prior))
+        # Minus a number that is rounded up is rounded down. The difference turns -0.0
+        # into 0.
         return 0.0 - _round_up(-min(share, 1 - share) * factor)  # rounded down
 
     def reconstruction(self, blind: ArrayLike) -> Values:
@@ -202,6 +207,7 @@ class AttackRisk:
         rate = false_positive_rate
         check.open_interval(0.0, 1.0, prior=prior, false_positive_rate=rate)
         rate, prior = float(rate), float(prior)
+        # Bayes' rule, with the largest rate of true positives.
         true = Fraction(self._max_true_rate(rate)) * Fraction(prior)
         false = Fraction(rate) * (1 - Fraction(prior))
         return _round_up(true / (true + false))
