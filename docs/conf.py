@@ -186,7 +186,7 @@ def describe_run(name):
     commit = "was not recorded" if code == "not recorded" else f"is {code}"
     return (
         f"They were stored in commit {written}. The commit of the code that ran "
-        f"{commit}. The processor was {processor}, all cells took {seconds} s, and peak "
+        f"{commit}. The processor was {processor}. All cells took {seconds} s. Peak "
         "memory was not recorded ([all studies]"
         "(/studies/README.md#where-the-results-come-from))."
     )

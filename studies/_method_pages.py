@@ -4,6 +4,7 @@
 and docs/faq.md.
 """
 
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -102,7 +103,7 @@ def by_size(frame):
     """Return a table of the kept gain by n epsilon/d."""
     kept = gains(frame)
     rows = []
-    for low, high in zip(SIZES, SIZES[1:], strict=False):
+    for low, high in pairwise(SIZES):
         share = kept.share[(kept["size"] > low) & (kept["size"] <= high)]
         words = f"up to {high:g}" if low == 0.0 else f"{low:g} to {high:,.0f}"
         above = f"more than {low:,.0f}" if high == SIZES[-1] else words
@@ -128,6 +129,8 @@ def fill_tables(text, frame, tables=(("by loss", by_loss), ("by method", by_meth
 if __name__ == "__main__":
     verdicts = verdict_frame()
     PAGE.write_text(fill_tables(PAGE.read_text("utf-8"), verdicts), "utf-8")
-    filled = fill_tables(QUESTIONS.read_text("utf-8"), verdicts, (("by size", by_size),))
+    filled = fill_tables(
+        QUESTIONS.read_text("utf-8"), verdicts, (("by size", by_size),)
+    )
     QUESTIONS.write_text(filled, "utf-8")
     print(by_loss(verdicts), by_method(verdicts), by_size(verdicts), sep="\n\n")
