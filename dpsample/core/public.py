@@ -7,12 +7,11 @@
 import importlib
 import pkgutil
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-
-from dpsample.core.renamed import warn_renamed
 
 __version__ = "0.1.0"
 
@@ -44,7 +43,11 @@ def present_name(former: str) -> str | None:
 def import_moved(former: str, *, stacklevel: int) -> ModuleType:
     """Import a module by its former name, with a DeprecationWarning."""
     present = present_name(former)
-    warn_renamed(former, str(present), stacklevel=stacklevel + 1)
+    warnings.warn(
+        f"{former} is now {present}. The former name goes with the next version.",
+        DeprecationWarning,
+        stacklevel=stacklevel + 1,
+    )
     return importlib.import_module(str(present))
 
 
