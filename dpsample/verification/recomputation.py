@@ -82,7 +82,7 @@ def recompute(certificate: Certificate | EventCertificate) -> VerificationReport
     digest = certificate.computed_digest()
     if certificate.digest != digest:
         fail_disagreement("digest", digest, certificate.digest)
-    sealed = Check(name="digest", stated=digest, recomputed="all fields as sealed")
+    sealed = Check(name="digest", stated=digest, recomputed="of all fields")
     checks.append(sealed)
     return VerificationReport(
         statement=certificate.statement, checks=tuple(checks), certificate=certificate

@@ -21,6 +21,7 @@ from dpsample.inference import sandwich
 from dpsample.inference.tuning_plan import TuningPlan, name_candidates
 from dpsample.noise.totals import MECHANISMS
 from dpsample.optimizers.certification import certify
+from dpsample.optimizers.loop.contributions import PSI_BOUND
 from dpsample.optimizers.loop.tilted import perturbed_objective, tilt_scales
 from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from dpsample.privacy.budget import SHIFTS
@@ -158,6 +159,8 @@ def _recompute_all(certificate: Certificate | EventCertificate) -> VerificationR
         lines.append(_check_noise_of_steps(certificate, rebuilt))
     if certificate.kind.startswith("objective/pure"):
         lines.append(_check_pure_tilt(certificate))
+    if certificate.kind in ("frank_wolfe/pure", "lasso/pure"):
+        lines += _check_selections(certificate)
     return dataclasses.replace(report, checks=(*report.checks, *lines))
 
 
@@ -287,8 +290,8 @@ def _certify_statistic(c: EventCertificate) -> EventCertificate:
 
 
 def _base_kind(c: EventCertificate) -> str:
-    """Return the kind without the mark of idealized numerics."""
-    return c.kind.removesuffix("/idealized")
+    """Return the kind of noise without the mark of its numerics."""
+    return c.kind.removesuffix("/idealized").removesuffix("/pure")
 
 
 def _build_noise(c: EventCertificate) -> noise.mechanism.AdditiveMechanism:
@@ -302,7 +305,12 @@ def _build_noise(c: EventCertificate) -> noise.mechanism.AdditiveMechanism:
     missing = [name for name in names if name not in inputs]
     if missing:
         check.fail("certificate.inputs", f"with {', '.join(missing)}", dict(c.inputs))
-    return make(c.budget, **{name: inputs[name] for name in names})
+    budget = c.budget
+    if budget.is_pure and c.kind in ("noise/laplace", "noise/k_norm"):
+        # Former certificates at delta = 0 leave the error of cut off digits out, as
+        # those at any delta do. No input depends on delta.
+        budget = dataclasses.replace(budget, delta=0.5)
+    return make(budget, **{name: inputs[name] for name in names})
 
 
 def _check_noise_of_steps(c: EventCertificate, rebuilt: EventCertificate) -> Check:
@@ -348,6 +356,31 @@ def _check_pure_tilt(c: EventCertificate) -> Check:
     )
     name = "tilt+output noise<=epsilon"
     return recomputation.check_at_most(name, tilt.epsilon, c.event.epsilon)
+
+
+def _check_selections(c: EventCertificate) -> list[Check]:
+    """Check the sensitivity of scores, and that selections have the event's epsilon.
+
+    The stated numbers themselves are used, because their comparison has a tolerance.
+    """
+    assert c.facts is not None and isinstance(c.event, PureEvent)
+    facts, inputs = c.facts, dict[str, Any](c.inputs)
+    radius, is_lasso = facts.domain.ball_radius, c.kind == "lasso/pure"
+    if is_lasso:
+        bound = inputs["entry_bound"]
+        unit = bound * (bound * (1.0 + radius) + facts.offset_bound) / facts.num_records
+    else:
+        unit = PSI_BOUND * inputs["scale"] / inputs["fold_size"]
+    change = SHIFTS[c.budget.relation] * radius * unit
+    sensitivity = inputs["score_sensitivity"]
+    # Each record of the lasso is read in all steps, and otherwise in one of them.
+    spent = 2.0 * inputs["inverse_temperature"] * sensitivity
+    spent *= inputs["num_steps"] if is_lasso else 1
+    at_most = recomputation.check_at_most
+    return [
+        at_most("change of a score<=sensitivity", change, sensitivity),
+        at_most("event of the selections<=event", spent, c.event.epsilon),
+    ]
 
 
 def _check_noise_scale(c: EventCertificate) -> Check:

@@ -268,7 +268,9 @@ def test_parts_that_are_no_gaussians_are_refused(gdp):
 @pytest.mark.parametrize("content", [{"theta": 5}, {"certificate": [1]}])
 def test_a_malformed_release_is_not_proved(content):
     names = "format theta feature_names encoding certificate digest"
-    release = dict.fromkeys(names.split(), "") | {"format": checker.RELEASE} | content
+    release = (
+        dict.fromkeys(names.split(), "") | {"format": checker.Format.release} | content
+    )
     with pytest.raises(checker.NotProved):
         checker.prove(json.dumps(release))
 
