@@ -39,7 +39,10 @@ def candidates(loss):
     "own" is the problem's loss.
     """
     if loss not in ("logistic", "huber", "squared"):
-        return {name: (name, "own") for name in ("decaying", "fixed", "tail")}
+        methods = {name: (name, "own") for name in ("decaying", "fixed", "tail")}
+        if loss == "hinge":
+            methods["labels first"] = "labels_first", "own"
+        return methods
     methods = {name: (name, "own") for name in ("objective", "pure", "tail")}
     if loss == "squared":
         methods["normal equations"] = "normal_equations", "own"
@@ -143,7 +146,7 @@ def cells_of(name, loss, n, relation, epsilons):
     methods = [*candidates(loss), *rivals.RIVALS[loss]]
     if n == 30_000:
         # So many records are far above the range in which these are advised.
-        names = "capped", "labels first"
+        names = ("capped", *(("labels first",) if loss == "logistic" else ()))
         methods = [m for m in methods if not any(word in m for word in names)]
     for epsilon in epsilons:
         facts = records.facts_of(name, records.LOSSES[loss], n)
@@ -155,11 +158,12 @@ def cells_of(name, loss, n, relation, epsilons):
             "n": n,
             "relation": relation,
             "epsilon": epsilon,
-            # From 3 on labels first is far from where it is advised.
+            # For logistic losses labels first is not advised from 3 on.
             "method": [
                 method
                 for method in methods
-                if method != "labels first" or (has_share and epsilon < 3.0)
+                if method != "labels first"
+                or (has_share and (epsilon < 3.0 or loss == "hinge"))
             ],
         }
 

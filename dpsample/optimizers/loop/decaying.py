@@ -87,6 +87,7 @@ class DecayingNumbers(NamedTuple):
     first_distance: float  # r_0
     memory: float  # largest b_t
     unit: float  # length by which gradients are divided before they are squared
+    moved_factor: float  # factor of r_0, if the anchor is not 0
 
 
 @kernel(counts_references=False)
@@ -95,6 +96,9 @@ def decaying_step(feasible, step, t, num_steps, memory, rng):
     w, g, sums = memory.theta, memory.gradient, memory.scale
     if t == 0:
         sums[SUM.distance], sums[SUM.mean_square] = step.first_distance, 0.0
+        # A start that noisy labels have moved away from 0 is near the minimizer.
+        if step.moved_factor != 1.0 and memory.anchor.any():
+            sums[SUM.distance] *= step.moved_factor
     # Larger squares count as this one, so that their moving mean is never infinite.
     max_square = 1e300
     square = 0.0
@@ -129,6 +133,7 @@ class DecayingStep(Step):
     first_distance: float
     memory: float
     unit: float
+    moved_factor: float = 1.0
     name: ClassVar[str] = "decaying"
     piece: ClassVar[Piece] = staticmethod(decaying_step)
 
@@ -136,6 +141,7 @@ class DecayingStep(Step):
         """Check the constants."""
         check.greater_than(0.0, longest=self.longest)
         check.positive(first_distance=self.first_distance, unit=self.unit)
+        check.positive(moved_factor=self.moved_factor)
         check.non_negative(memory=self.memory)
 
     def numbers(self, dim: int) -> DecayingNumbers:
@@ -146,6 +152,7 @@ class DecayingStep(Step):
             first_distance=float(self.first_distance),
             memory=float(self.memory),
             unit=float(self.unit),
+            moved_factor=float(self.moved_factor),
         )
 
 
