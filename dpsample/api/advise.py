@@ -188,9 +188,9 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     Build the problem with ``advice.loss``. Non-smooth losses get `NoisyGD` with
     ``output="decaying"``, whose steps follow its noisy gradients and decay to 0. If the
     loss is the hinge loss and the problem has an intercept, a mean label comes first,
-    too, and a tenth of the square of the gdp compares the answer with the start. The
-    row "fixed" of the table has fixed steps with a proved risk bound. Other domains get
-    `dpsample.release`.
+    too, and a twentieth of the square of the gdp compares the answer with the start.
+    The row "fixed" of the table has fixed steps with a proved risk bound. Other domains
+    get `dpsample.release`.
 
     Parameters
     ----------
@@ -416,7 +416,9 @@ def label_share(facts: PublicFacts, budget: Budget) -> float:
         return 0.0
     gdp = gdp_from_budget(budget.epsilon, budget.delta)
     signal = facts.num_records * gdp / SHIFTS[budget.relation]
-    share = min(0.05, (40.0 / signal) ** 2)
+    # Log odds take a deviation of 1/40. The sign, for the hinge loss, takes less.
+    precision = 10.0 if isinstance(facts.loss, Hinge) else 40.0
+    share = min(0.05, (precision / signal) ** 2)
     # The noise of the mean, 1/(signal root(share)), is then at most 0.15, a fifth of
     # the distance from 0 at which a label counts as rare.
     return share if signal * math.sqrt(share) >= 1.0 / 0.15 else 0.0
@@ -469,7 +471,7 @@ def _methods(
         share = label_share(facts, budget)
         if isinstance(facts.loss, Hinge) and share > 0.0:
             methods["labels_first"] = NoisyGD(
-                output="decaying", label_share=share, choice_share=0.1
+                output="decaying", label_share=share, choice_share=0.05
             )
         size = fixed_size(facts, scales, budget)
         methods["fixed"] = NoisyGD(output="decaying", step_size=size, risk="empirical")

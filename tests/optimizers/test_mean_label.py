@@ -27,7 +27,7 @@ from tests.support.statistics import assert_frequency, rejected
 
 BUDGET = dps.Budget(epsilon=0.3, delta=1e-6)
 METHOD = NoisyGD(output="scaled", label_share=0.05)
-CHOICE = NoisyGD(output="decaying", label_share=0.05, choice_share=0.1)
+CHOICE = NoisyGD(output="decaying", label_share=0.05, choice_share=0.05)
 NUM_RECORDS = 3000
 
 
@@ -148,7 +148,6 @@ def test_the_squares_of_label_choice_and_steps_are_the_budget(relation):
     assert loop.noise.scale == inputs["noise_stddev"]
     assert last.stddev == inputs["choice_stddev"]
     assert last.lipschitz == inputs["lipschitz"]
-    assert loop.step.moved_factor == 0.25
 
 
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
@@ -295,6 +294,6 @@ def test_advise_asks_for_a_mean_label_by_public_facts():
     for relation in ("replace_one", "zero_out"):
         row = dps.advise(hinge().facts, replace(BUDGET, relation=relation)).table[0]
         assert row.method == "labels_first"
-        assert (row.choice.output, row.choice.choice_share) == ("decaying", 0.1)
+        assert (row.choice.output, row.choice.choice_share) == ("decaying", 0.05)
     without = replace(hinge().facts, intercept=False)
     assert dps.advise(without, BUDGET).table[0].method == "decaying"

@@ -87,7 +87,6 @@ class DecayingNumbers(NamedTuple):
     first_distance: float  # r_0
     memory: float  # largest b_t
     unit: float  # length by which gradients are divided before they are squared
-    moved_factor: float  # factor of r_0, if the anchor is not 0
 
 
 @kernel(counts_references=False)
@@ -96,15 +95,14 @@ def decaying_step(feasible, step, t, num_steps, memory, rng):
     w, g, sums = memory.theta, memory.gradient, memory.scale
     if t == 0:
         sums[SUM.distance], sums[SUM.mean_square] = step.first_distance, 0.0
-        # A start that noisy labels have moved away from 0 is near the minimizer.
-        if step.moved_factor != 1.0 and memory.anchor.any():
-            sums[SUM.distance] *= step.moved_factor
     # Larger squares count as this one, so that their moving mean is never infinite.
     max_square = 1e300
     square = 0.0
     for j in range(len(g)):
+        # Squares of g / unit, so that they neither overflow nor underflow.
         share = g[j] / step.unit
         square += share * share
+    # b_t. With t / (t + 1) the first squares have equal weights.
     memory_share = min(t / (t + 1.0), step.memory)
     sums[SUM.mean_square] *= memory_share
     sums[SUM.mean_square] += (1.0 - memory_share) * min(square, max_square)
@@ -113,6 +111,7 @@ def decaying_step(feasible, step, t, num_steps, memory, rng):
     size = step.longest if step.longest < np.inf else 0.0
     if root > 0.0:
         ratio = sums[SUM.distance] / (step.unit * root)
+        # 1.25 r_t / sqrt((t + 1) v_t), at most 3 A / T.
         size = min(1.25 * ratio, step.longest)
     size *= (1.0 - t / num_steps) ** 2
     for j in range(len(w)):
@@ -133,7 +132,6 @@ class DecayingStep(Step):
     first_distance: float
     memory: float
     unit: float
-    moved_factor: float = 1.0
     name: ClassVar[str] = "decaying"
     piece: ClassVar[Piece] = staticmethod(decaying_step)
 
@@ -141,7 +139,6 @@ class DecayingStep(Step):
         """Check the constants."""
         check.greater_than(0.0, longest=self.longest)
         check.positive(first_distance=self.first_distance, unit=self.unit)
-        check.positive(moved_factor=self.moved_factor)
         check.non_negative(memory=self.memory)
 
     def numbers(self, dim: int) -> DecayingNumbers:
@@ -152,7 +149,6 @@ class DecayingStep(Step):
             first_distance=float(self.first_distance),
             memory=float(self.memory),
             unit=float(self.unit),
-            moved_factor=float(self.moved_factor),
         )
 
 
@@ -192,6 +188,8 @@ def decaying_step_of(
         longest=3.0 * path / num_steps,
         first_distance=0.1 * reach,
         memory=max(0.0, 1.0 - 20.0 / num_steps),
+        # About the length of a noisy gradient: L, and the noise of one of T gradients.
+        # Any positive unit gives the same steps, up to rounding.
         unit=math.hypot(scales.lipschitz, noise * math.sqrt(num_steps)) or 1.0,
     )
 
@@ -215,6 +213,7 @@ def fixed_size(facts: PublicFacts, scales: DescentScales, budget: Budget) -> flo
         4.0 * width * count / slope / slope,
         8.0 * scales.radius * math.sqrt(count) / slope,
     )
+    # The sizes sum to the path.
     return path / float(decay(count).sum())
 
 
@@ -236,6 +235,7 @@ def last_iterate_bound(sizes: Array, *, square: float, radius: float) -> float:
     """
     # The last step is not taken.
     sizes = np.append(sizes, sizes[-1])
+    # R_t and Q_t / 2, sums from t on.
     rests = np.cumsum(sizes[::-1])[::-1]
     errors = 0.5 * square * np.cumsum((sizes**2)[::-1])[::-1]
     start = (0.5 * radius**2 + errors[0]) / rests[0]

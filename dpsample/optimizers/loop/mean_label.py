@@ -13,18 +13,18 @@ intercept b and slopes of 0, with steps of a quarter of their size. Otherwise it
 at 0.
 
 For the hinge loss the best intercept is the commoner label, so that b is the sign of m,
-and a label counts as rare from 0.4 on.
+if :math:`|m| > 0.4`. Its steps are not shorter.
 
 **The choice.** Where no column tells the labels, the start c is the best answer, and
 whatever descent adds is noise. After a last iterate w the mean of
 
 .. math:: u_i = \frac{\ell_i(w) - \ell_i(c)}B \text{ between -1 and 1}, \qquad
-   B = \min\Bigl(1, \frac2{\sqrt d}\Bigr) L |w - c|,
+   B = \frac{L |w - c|}{2 \sqrt d},
 
 is told with Gaussian noise of standard deviation s'. The answer is w if it is below
--2 s', and else c. L is the Lipschitz constant of a record's loss. Differences are
-seldom longer than 2/sqrt(d) of what L allows, because a row seldom points along w - c,
-and a smaller B needs less noise. If descent has started at 0, the answer is w.
+-2 s', and else c. L is the Lipschitz constant of a record's loss. A row
+seldom points along w - c, so that most differences are far below what L allows, and a
+smaller B needs less noise. If descent has started at 0, the answer is w.
 
 *Privacy.* If a record is replaced, the mean of n labels changes by at most 2/n, and if
 it is set to zero, by 1/n, because its label is left out as well. So the query has
@@ -51,7 +51,6 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.losses import BUILT_IN, Hinge, Loss
 from dpsample.noise.noise import add_gaussian, grid_step
-from dpsample.optimizers.loop.decaying import DecayingStep
 from dpsample.optimizers.loop.optimizer import (
     LEAST_NOISE,
     Loop,
@@ -157,7 +156,7 @@ class Choice(Query):
         length = float(np.linalg.norm(theta - start))
         if not start.any() or length == 0.0:
             return theta
-        bound = min(1.0, 2.0 / math.sqrt(problem.dim)) * self.lipschitz * length
+        bound = 0.5 * self.lipschitz * length / math.sqrt(problem.dim)
         parts = problem.storage.map(sum_of_changes, problem.loss, theta, start, bound)
         mean = np.array([sum(parts) / UNITS / problem.facts.num_records])
         if self.is_noisy:
@@ -211,12 +210,11 @@ def with_mean_label(
     phases: list[Phase] = [label]
     for phase in recipe.phases:
         assert isinstance(phase, Loop)
-        assert isinstance(phase.step, ScaledStep | DecayingStep)
-        # Slopes are short compared with the intercept of a rare label, from which the
-        # descent then starts, and long steps only add noise.
-        step: ScaledStep | DecayingStep = replace(phase.step, moved_factor=0.25)
+        step = phase.step
         if isinstance(step, ScaledStep):
-            step = replace(step, stddev=stddev)
+            # Slopes are short compared with the intercept of a rare label, from which
+            # the descent then starts, and long steps only add noise.
+            step = replace(step, stddev=stddev, moved_factor=0.25)
         noise = phase.noise if budget is None else GaussianNoise(stddev)
         phases.append(replace(phase, step=step, noise=noise))
     if choice_share is not None:
