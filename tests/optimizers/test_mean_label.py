@@ -90,15 +90,15 @@ def test_a_choice_keeps_the_start_unless_descent_is_better():
     assert case.risk(start) < case.risk(moved)
     assert (exact.answer_at(case, rng, start, moved) == start).all()
     assert (exact.answer_at(case, rng, worse, np.zeros(5)) == worse).all()
-    # Noise of 100 units hides any difference, and 1.5 deviations hold back.
+    # Noise of 100 units hides any difference, and a deviation holds back.
     noisy = Choice(stddev=100.0, lipschitz=2.0)
     num_kept = sum(
         bool((noisy.answer_at(case, rng, start, moved) == moved).all())
         for _ in range(2000)
     )
-    assert_frequency(num_kept, 2000, 1.0 - 0.5 * math.erfc(1.5 / math.sqrt(2.0)))
+    assert_frequency(num_kept, 2000, 1.0 - 0.5 * math.erfc(math.sqrt(0.5)))
     with rejected():
-        assert_frequency(num_kept, 2000, 1.0 - 0.5 * math.erfc(math.sqrt(0.5)))
+        assert_frequency(num_kept, 2000, 1.0 - 0.5 * math.erfc(math.sqrt(2.0)))
 
 
 def test_one_record_moves_the_compared_mean_by_2_over_n_at_most():

@@ -19,10 +19,10 @@ if :math:`|m| > 0.4`. Its steps are not shorter.
 whatever descent adds is noise. After a last iterate w the mean of
 
 .. math:: u_i = \frac{\ell_i(w) - \ell_i(c)}B \text{ between -1 and 1}, \qquad
-   B = \frac{L |w - c|}{\sqrt d},
+   B = \frac{L |w - c|}{\sqrt{2 d}},
 
 is told with Gaussian noise of standard deviation s'. The answer is w if it is below
--1.5 s', and else c. L is the Lipschitz constant of a record's loss. A row
+-s', and else c. L is the Lipschitz constant of a record's loss. A row
 seldom points along w - c, so that most differences are far below what L allows, and a
 smaller B needs less noise. If descent has started at 0, the answer is w.
 
@@ -156,13 +156,13 @@ class Choice(Query):
         length = float(np.linalg.norm(theta - start))
         if not start.any() or length == 0.0:
             return theta
-        bound = self.lipschitz * length / math.sqrt(problem.dim)
+        bound = self.lipschitz * length / math.sqrt(2.0 * problem.dim)
         parts = problem.storage.map(sum_of_changes, problem.loss, theta, start, bound)
         mean = np.array([sum(parts) / UNITS / problem.facts.num_records])
         if self.is_noisy:
             add_gaussian(rng, self.stddev, grid_step(self.stddev), mean)
-        # A start that is no worse is kept in 93 of 100 fits at least.
-        return theta if mean[0] < -1.5 * self.stddev else start.copy()
+        # A start that is no worse is kept in 84 of 100 fits at least.
+        return theta if mean[0] < -self.stddev else start.copy()
 
 
 @np.errstate(all="ignore")
