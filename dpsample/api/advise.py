@@ -6,7 +6,7 @@ l2 regularizer at which the excess risk by noise is about as large as the risk t
 regularizer adds. Their ratio :math:`x = \beta/m_0`, in the code ``clarity``, grows like
 n t M/sqrt(d) with the number of records n, the Gaussian-DP parameter t of the budget,
 the radius M of the domain and the dimension d. If it is large, the records are much
-clearer than the noise. ``studies/which_method.py`` has 225 settings in which the rules
+clearer than the noise. ``studies/which_method.py`` has 244 settings in which the rules
 were developed and validated.
 
 The names of the methods are "tail" and "average" for `NoisyGD` that averages its last

@@ -103,7 +103,7 @@ class Calibration:
         size, levels = len(self.ranks), np.arange(self.num_draws + 1)
         uniform = (levels + 1.0) / (self.num_draws + 1.0)
         band = threshold(self.false_alarm / len(self.names), size)
-        ax.axhspan(-band, band, color="0.92", zorder=0)
+        ax.axhspan(-band, band, facecolor="0.92", edgecolor="0.5", zorder=0)
         for name, ranks in zip(self.names, self.ranks.T, strict=True):
             below = np.searchsorted(np.sort(ranks), levels, "right") / size
             ax.plot(uniform, below - uniform, drawstyle="steps-mid", label=name)

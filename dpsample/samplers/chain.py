@@ -164,6 +164,7 @@ def reflect_move(
         share = min(float(chord[1]), share_left)
         # The difference from the projection is an outward normal.
         normal = end - nearest
+        # <n, S n> = |factor^T n|^2.
         along = factor.T @ normal
         square = float(along @ along)  # <n, S n>
         is_valid = share >= 0.0 and np.isfinite(square) and square > 0.0
@@ -240,6 +241,7 @@ def compile_run(
 
     def run(target, pieces, plan, state, rng, num_steps, draws, stats):
         control = state.work.control[0]
+        # A control has room for the counts of any sampler.
         before = control.counts_before[: state.counts.shape[0]]
         for t in range(draws.shape[0]):
             remember_counts(state, before, control)

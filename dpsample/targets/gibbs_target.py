@@ -66,6 +66,7 @@ class Target(NamedTuple):
 
     def without_addresses(self) -> "Target":
         """Return the numbers that are the same in another process, for identities."""
+        # Addresses of compiled functions differ between processes.
         addresses = np.zeros_like(self.body.addresses)
         return self._replace(body=self.body._replace(addresses=addresses))
 
@@ -352,6 +353,7 @@ class GibbsTarget:
     def calls(self) -> Calls:
         """Kernels for loops in Python, for contiguous points of 64-bit floats."""
         numbers, pieces, point = self.numbers, self.pieces, np.empty(self.dim)
+        # The types of the arguments, for which the kernels are compiled.
         at = numbers, pieces, point, self.new_work()
         return Calls(
             energy=entry(energy, *at),
@@ -446,6 +448,8 @@ def fill_chords(target, piece, points, directions, out):
 
 def as_kernel_array(array: Array) -> Array:
     """Return an array of the type that kernels take, contiguous and writable."""
+    # Kernels are compiled for C order and writable memory, and another layout would
+    # compile them again.
     result: Array = array
     # For an array that needs no change, `np.require` is slower than this test.
     if not (result.flags.carray and result.dtype == np.float64):
@@ -458,6 +462,7 @@ def _parts(num_points: int, size: int) -> Iterator[slice]:
 
     ``size`` is the quantity of numbers that are read for one point.
     """
+    # 1000 numbers stand for the fixed work of one point.
     count = max(1, CALL_NUMBERS // max(size, 1000))
     for start in range(0, num_points, count):
         yield slice(start, start + count)
@@ -514,6 +519,7 @@ def chords(target: GibbsTarget, points: Array, directions: Array) -> Array:
     steps = as_kernel_array(np.broadcast_to(directions, rows.shape))
     piece, out = chord_of(target), np.empty((len(rows), 2))
     for part in _parts(len(rows), _size_of_domain(target.body)):
+        # ``steps`` are the directions, one for each point.
         fill_chords(target.numbers, piece, rows[part], steps[part], out[part])
     return out
 

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from dpsample.optimizers.loop.mean_label import (
     UNITS,
     Choice,
     MeanLabel,
-    noise_of_label,
     sum_of_changes,
 )
 from dpsample.optimizers.loop.perturbations import gdp_of
@@ -123,15 +123,6 @@ def test_one_record_moves_the_compared_mean_by_2_over_n_at_most():
     )
 
 
-def test_noise_of_a_mean_covers_the_error_of_its_quotient():
-    # Two quotients of sums of n records differ by 2^-52 more than they should at most.
-    for count in (10, NUM_RECORDS, 10**7):
-        facts = replace(problem().facts, num_records=count)
-        stddev = noise_of_label(facts, BUDGET, 1.0)
-        shift = SHIFTS["replace_one"] / count + 2.0**-52
-        assert shift / stddev <= gdp_of(BUDGET)
-
-
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 def test_the_squares_of_label_choice_and_steps_are_the_budget(relation):
     budget = replace(BUDGET, relation=relation)
@@ -217,6 +208,11 @@ def test_a_hinge_fit_that_no_column_helps_is_the_commoner_label():
     assert (theta == [0.0, 0.0, 0.0, 0.0, -1.0]).all()
 
 
+def planned(method=METHOD, case=problem):
+    """Return the certificate of a method."""
+    return plan_minimization(case(), method, BUDGET, "exact", seeded=False).certificate
+
+
 @pytest.mark.parametrize(
     ("method", "case", "names"),
     [
@@ -225,8 +221,7 @@ def test_a_hinge_fit_that_no_column_helps_is_the_commoner_label():
     ],
 )
 def test_both_checkers_prove_certificates_and_refuse_less_noise(method, case, names):
-    plan = plan_minimization(case(), method, BUDGET, "exact", seeded=False)
-    certificate = plan.certificate
+    certificate = planned(method, case)
     for checker in ("standard", "ball"):
         dps.verify(certificate, checker=checker)
     content = json.loads(certificate.to_json())
@@ -243,6 +238,65 @@ def test_both_checkers_prove_certificates_and_refuse_less_noise(method, case, na
         forged["inputs"] = [p for p in forged["inputs"] if p[0] != name]
         with pytest.raises(NotProved, match="come together"):
             prove(json.dumps(resealed(forged)))
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
+@pytest.mark.parametrize("num_records", [3000, 1_000_003, 900_000_001])
+def test_the_noise_covers_the_rounding_of_the_means(relation, num_records):
+    """The share of the label is nearly all, so that its slack is that of the sum."""
+    facts = replace(problem().facts, num_records=num_records)
+    budget = replace(BUDGET, relation=relation)
+    method = replace(METHOD, label_share=1.0 - 1e-6)
+    stddev = Fraction(method.recipe(facts, budget).inputs["label_stddev"])
+    gdp = Fraction(gdp_of(budget)) ** 2 * Fraction(1.0 - 1e-6)
+    rng, worst = np.random.default_rng(2), Fraction(0)
+    step = 1 if relation == "zero_out" else 2
+    for total in rng.integers(-num_records, num_records - step, 300).tolist():
+        pair = total / num_records, (total + step) / num_records
+        worst = max(worst, Fraction(pair[1]) - Fraction(pair[0]))
+    assert worst > Fraction(step, num_records)
+    assert (worst / stddev) ** 2 <= gdp
+
+
+@pytest.mark.parametrize("checker", ["standard", "ball"])
+def test_false_claims_within_the_tolerance_of_inputs_are_refused(checker):
+    """Also noise for less than the Lipschitz constant of the facts."""
+    for plain, names, share in (
+        (planned(), ["noise_stddev"], 1e-12),
+        (planned(), ["noise_stddev", "lipschitz"], 9e-10),
+        (planned(), ["label_stddev"], 9e-10),
+        (planned(CHOICE, hinge), ["choice_stddev"], 9e-10),
+    ):
+        content = json.loads(plain.to_json())
+        forged = json.loads(json.dumps(content))
+        for pair in forged["inputs"]:
+            pair[1] *= 1.0 - share if pair[0] in names else 1
+        text = json.dumps(resealed(forged))
+        with pytest.raises(ValueError, match="event of the noise<=event"):
+            dps.verify(dps.privacy.EventCertificate.from_json(text), checker=checker)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("mechanism", "parameters", "label_share"), 0.0),
+        (("mechanism", "parameters", "label_share"), True),
+        (("mechanism", "parameters", "label_share"), 7.0),
+        (("mechanism", "parameters", "output"), "average"),
+        (("mechanism", "parameters", "clip"), 0.1),
+        (("facts", "offset_bound"), 0.5),
+        (("mechanism", "parameters", "choice_share"), 0.96),
+        (("mechanism", "parameters", "choice_share"), None),
+    ],
+)
+def test_the_ball_checker_refuses_what_no_mean_label_has(path, value):
+    case = (CHOICE, hinge) if path[-1] == "choice_share" else (METHOD, problem)
+    at = content = json.loads(planned(*case).to_json())
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    with pytest.raises(NotProved, match="label|choice|out of range|is not a float"):
+        prove(json.dumps(resealed(content)))
 
 
 def test_a_mean_label_needs_an_intercept_and_labels():

@@ -30,8 +30,9 @@ smaller B needs less noise. If descent has started at 0, the answer is w.
 it is set to zero, by 1/n, because its label is left out as well. So the query has
 Gaussian-DP parameter 2/(n s) or 1/(n s), and composes with the noisy gradients by the
 root of the squares. All else is computed from m. Labels are -1 and 1, so that the sum
-of up to 2^52 of them is exact. The quotient has a relative error of 2^-53, which moves
-the difference of two means by at most 2^-52, and a factor of the noise covers that.
+of up to 2^52 of them is exact. Quotients are off by up to 2^-54, so that those of
+neighbors are farther apart by up to 2^-53, a share n 2^-53 of 1/n. The noise is larger
+by the factor 1 + max(1e-11, n 2^-53), and so covers it.
 
 In the choice w and c are released, and so is B. Each u_i is a function of its record, w
 and c. It is rounded to a multiple of 2^-20 between -1 and 1, so that sums of up to 2^32
@@ -48,7 +49,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 from dpsample.losses import BUILT_IN, Hinge, Loss
 from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers.loop.optimizer import (
@@ -225,10 +226,9 @@ def with_mean_label(
 
 def noise_of_label(facts: PublicFacts, budget: Budget, share: float) -> float:
     """Return s, if the query may use this share of the square of the budget's gdp."""
-    count = facts.num_records
-    # The quotient's error is at most 2^-52, and the change of a mean at least 1/n.
-    factor = 1.0 + max(1e-11, 2.0**-51 * count)
-    sensitivity = SHIFTS[budget.relation] * factor / count
+    # The rounding errors of two quotients, relative to the least sensitivity.
+    rounding = max(1e-11, UNIT_ROUNDOFF * facts.num_records)
+    sensitivity = SHIFTS[budget.relation] * (1.0 + rounding) / facts.num_records
     return round_up(sensitivity / (gdp_of(budget) * math.sqrt(share)))
 
 

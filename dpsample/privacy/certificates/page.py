@@ -45,6 +45,9 @@ PROTECTION = {
     "weak": "but so little of it that the results may say much about a single record",
     "none": "but the results may say nearly everything about a single record",
 }
+# Blue that has a contrast of at least 3 to white and to the background of notebooks
+# with a dark theme.
+BAR_COLOR = "#1a73c8"
 SEAL = {"yes": "✔", "weak": "⚠", "no": "✘"}
 # Style sheet of the page, for screens and for one printed sheet of A4.
 STYLE = """
@@ -396,8 +399,8 @@ def coefficients(caption: str, answer: Sequence[Answered]) -> Html:
         zero = {"x": f"{-low * unit - 0.25:.2f}", "width": 0.5, "height": 10}
         chart_of_value = tag(
             "svg",
-            tag("rect", fill="#0b4f8a", **bar),
-            tag("rect", fill="#1a1a1a", **zero),
+            tag("rect", fill=BAR_COLOR, **bar),
+            tag("rect", fill="currentColor", **zero),
             viewBox="-1 0 102 10",
             preserveAspectRatio="none",
             aria_hidden="true",

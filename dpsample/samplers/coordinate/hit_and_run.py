@@ -84,6 +84,7 @@ class LineWork(NamedTuple):
 
 @kernel(counts_references=False)
 def choose_direction(plan, state, rng):
+    # Only as many normals as the covariance has a rank.
     """Write the direction L xi."""
     noise = state.vectors[ROW.noise][: plan.factor.shape[1]]
     direction = state.vectors[ROW.direction]

@@ -77,12 +77,14 @@ class TunaWork(NamedTuple):
 @kernel(counts_references=False)
 def poisson_rate(plan, size):
     """Return the mean number of records that a step with C M = size draws."""
+    # chi (C M)^2 + C M.
     return plan.chi * size * size + size
 
 
 @kernel(counts_references=False)
 def count_probability(plan, size, change):
     """Return the probability that a drawn record with change = n d_i is in the test."""
+    # n r_i over its largest value.
     rate = plan.chi * size * size
     return (rate + 0.5 * (change + size)) / (rate + size)
 
@@ -90,7 +92,8 @@ def count_probability(plan, size, change):
 @kernel(counts_references=False)
 def log_weight(plan, size, change):
     """Return the log of r_i(x', x) / r_i(x, x')."""
-    # log((a - b) / (a + b)) = -2 atanh(b / a), which keeps its digits for small b.
+    # With a = chi size^2 + size / 2 and b = change / 2 it is log((a - b) / (a + b)) =
+    # -2 atanh(b / a), which keeps its digits for small b.
     return -2.0 * math.atanh(change / (size * (1.0 + 2.0 * plan.chi * size)))
 
 
@@ -151,6 +154,7 @@ def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
     noise, proposal = state.vectors[ROW.noise], state.vectors[ROW.proposal]
     noise = noise[: plan.factor.shape[1]]
+    # After a pause the proposal and the drawn records are still there.
     if state.work.control[0].stage == 0:
         fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
@@ -165,6 +169,7 @@ def step(target, pieces, plan, state, rng):
         return code
     before = gibbs_target.regularizer(target, pieces, state.position, state.work)
     after = gibbs_target.regularizer(target, pieces, proposal, state.work)
+    # psi(x) - psi(x') of the formula.
     log_ratio += target.k * target.mu * (before - after)
     # The energy of the new position would need a pass over the records.
     return accept_or_reject(state, proposal, np.nan, log_ratio, rng)
