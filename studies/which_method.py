@@ -224,8 +224,8 @@ study = Study(
     ),
     answer=(
         "In 222 of 244 cells (8 fits of 3000 records, 5 of 30,000), in 114 of 123 of"
-        " development and in 108 of 121 of confirmation. The others are lost by 2.19 times at"
-        " most. By the rules before the last ones it was 188 of the first 225 cells."
+        " development and in 108 of 121 of confirmation. The others are lost by 2.19"
+        " times at most. By the rules of before it was 188 of the first 225 cells."
         " Rows have several runs: 'labels first' of the logistic loss was run when"
         " problems had got an intercept in place of a constant column, which is the"
         " same up to units, that of the hinge loss and most cells of 30,000 records"
