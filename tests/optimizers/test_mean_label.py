@@ -14,7 +14,7 @@ from dpsample.api.minimize import plan_minimization
 from dpsample.optimizers import NoisyGD
 from dpsample.optimizers.loop.mean_label import (
     UNITS,
-    Choice,
+    FinalChoice,
     MeanLabel,
     sum_of_changes,
 )
@@ -83,7 +83,7 @@ def test_the_start_of_a_hinge_loss_is_the_commoner_label():
 def test_a_choice_keeps_the_start_unless_descent_is_better():
     case, rng = hinge(), np.random.default_rng(0)
     start, worse = np.array([0.0, 0.0, 0.0, 0.0, -1.0]), np.full(5, 0.1)
-    exact = Choice(stddev=0.0, lipschitz=2.0)
+    exact = FinalChoice(stddev=0.0, lipschitz=2.0)
     assert (exact.answer_at(case, rng, worse, start) == start).all()
     # From a worse start the iterate is kept, and from 0, where nothing is compared.
     moved = 0.5 * start
@@ -91,7 +91,7 @@ def test_a_choice_keeps_the_start_unless_descent_is_better():
     assert (exact.answer_at(case, rng, start, moved) == start).all()
     assert (exact.answer_at(case, rng, worse, np.zeros(5)) == worse).all()
     # Noise of 100 units hides any difference, and a deviation holds back.
-    noisy = Choice(stddev=100.0, lipschitz=2.0)
+    noisy = FinalChoice(stddev=100.0, lipschitz=2.0)
     num_kept = sum(
         bool((noisy.answer_at(case, rng, start, moved) == moved).all())
         for _ in range(2000)

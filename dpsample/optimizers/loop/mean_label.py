@@ -130,7 +130,7 @@ def _sum_of_labels(data: Data) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Choice(Query):
+class FinalChoice(Query):
     """Noisy comparison of the last iterate with the start of its descent.
 
     Parameters
@@ -220,7 +220,7 @@ def with_mean_label(
         phases.append(replace(phase, step=step, noise=noise))
     if choice_share is not None:
         slope = float(inputs["lipschitz"])
-        phases.append(Choice(stddev=choice_stddev, lipschitz=slope))
+        phases.append(FinalChoice(stddev=choice_stddev, lipschitz=slope))
     return replace(recipe, phases=tuple(phases), inputs=inputs)
 
 
