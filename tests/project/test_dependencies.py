@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import re
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError
 
 import numba
@@ -79,9 +80,11 @@ def imported(tree):
             yield from ((node.module, alias.name) for alias in node.names)
 
 
+@cache
 def imports_of_the_package():
-    for path in sorted((ROOT / "dpsample").rglob("*.py")):
-        yield from imported(ast.parse(path.read_text("utf-8")))
+    files = sorted((ROOT / "dpsample").rglob("*.py"))
+    trees = (ast.parse(path.read_text("utf-8")) for path in files)
+    return [name for tree in trees for name in imported(tree)]
 
 
 def test_what_is_imported_is_declared():
