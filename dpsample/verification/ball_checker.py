@@ -375,6 +375,10 @@ def _check_identifiers(
         version -= 1
         words |= table["former"][str(version)]
     _require(c["theorems"] in theorems, f"theorems are not {theorems[0]}")
+    # Earlier versions list nothing that was added later.
+    since = table["since"]
+    are_old = all(since.get(name, 1) <= version for name in c["theorems"])
+    _require(are_old, f"version {version} has no such theorems")
     records = ["RECORDS.REFUSED"], ["RECORDS.CLIPPED"]
     middle = kind.get("assumptions", [])
     allowed = [
@@ -384,8 +388,6 @@ def _check_identifiers(
     allowed += [
         [*assumptions, "FIT.SEARCH"] for assumptions in allowed if rest["records"]
     ]
-    # Earlier versions do not list what was added later.
-    since = table["since"]
     allowed = [[name for name in a if since.get(name, 1) <= version] for a in allowed]
     _require(c["assumptions"] in allowed, f"assumptions are not {allowed[0]}")
     used = {name: words[name] for name in (*c["theorems"], *c["assumptions"])}
@@ -987,6 +989,7 @@ def _check_draw_form(c: Json, kind: Json) -> None:
     _float(share, "sampler_share", zero=True)
     _float(ridge, "strong_convexity", zero=True)
     _require(share < 1.0, "sampler_share >= 1")
+    _check_risk_form(c)
     # Theorems 3 to 6 choose k and mu: 4 and 6 for the population risk, 5 and 6 with a
     # ridge.
     number = 3 + (c["risk"] == "population") + 2 * (ridge > 0.0)
@@ -1013,6 +1016,16 @@ def _check_draw_form(c: Json, kind: Json) -> None:
     rest = {"before": before, "after": after, "records": is_draw}
     _check_identifiers(c, kind, theorems, rest)
     _check_regularizer(c)
+
+
+def _check_risk_form(c: Json) -> None:
+    """Check that what is stated about the risk consists of numbers, not of words."""
+    _float(c["risk_bound"], "risk_bound")
+    is_infinite = c["range_bound"] == "inf" and c["strong_convexity"] > 0.0
+    _require(is_infinite or _float(c["range_bound"], "range_bound") > 0.0, "no range")
+    confidence = c["confidence"]
+    is_share = confidence is None or _float(confidence, "confidence") < 1.0
+    _require(is_share, "confidence >= 1")
 
 
 def _prove_draw(c: Json) -> Lines:
@@ -1610,9 +1623,13 @@ def _prove_steps(c: Json, parameters: Json, inputs: Json) -> tuple[str, str, str
     label_stddev = _label_noise(c, parameters, inputs)
 
     def sides() -> tuple[Ball, Ball]:
+        # A stated constant may be too small by the tolerance of the check above.
+        largest = arb(bound)
+        if not is_clipped:
+            largest = largest.max(_lipschitz(facts, 2.0))
         # Gaussian steps compose by the root of the sum of squares.
         unit = shift / arb(facts["num_records"])
-        square = (unit * arb(bound) / arb(stddev)) ** 2 * steps
+        square = (unit * largest / arb(stddev)) ** 2 * steps
         if label_stddev is not None:
             # The mean of labels -1 and 1 is one more query.
             square += (unit / arb(label_stddev)) ** 2
@@ -1676,7 +1693,13 @@ def _label_noise(c: Json, parameters: Json, inputs: Json) -> float | None:
     if not is_stated:
         return None
     _require(c["kind"] == "steps/full", "a mean label comes before full steps only")
-    loss = c["facts"]["loss"]["name"]
+    share, facts = parameters["label_share"], c["facts"]
+    _require(_float(share, "label_share") < 1.0, "label_share >= 1")
+    is_scaled = parameters.get("output") == "scaled" and parameters.get("clip") is None
+    _require(is_scaled, "a mean label comes before a scaled descent without a clip")
+    has_intercept = facts["intercept"] and facts["offset_bound"] == 0.0
+    _require(has_intercept, "a mean label needs an intercept, and no offsets")
+    loss = facts["loss"]["name"]
     # Labels of these losses are -1 and 1, so that n of them change by 2.
     with_labels = "logistic calibrated_logistic capped_logistic smoothed_hinge hinge"
     _require(loss in with_labels.split(), "a mean label is of labels -1 and 1")

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -45,6 +46,14 @@ RISKS = ("risk_bound", "printed_risk_bound", "risk_forecast")
 # These inputs must be equal to the last bit. They are powers of two, or follow from
 # stated numbers by products and roots.
 EXACT = ("grid", "score_grid", "score_stddev", "curvature_grid", "scores_grid")
+
+# Kinds of noisy steps on all records, with the inputs that bound the gradient of a
+# record (one of them is there), and the input with the noise of a step.
+STEPS = {
+    "steps/full": (("lipschitz",), "noise_stddev"),
+    "clipped/full": (("clip", "lipschitz"), "noise_stddev"),
+    "proximal/clip/full": (("record_bound",), "stddev"),
+}
 
 Maker = Callable[..., noise.mechanism.AdditiveMechanism]
 # Makers of mechanisms, and their parameters. The inputs of a certificate list these,
@@ -146,6 +155,8 @@ def _recompute_all(certificate: Certificate | EventCertificate) -> VerificationR
     lines = _compare_event(certificate, rebuilt)
     if _base_kind(certificate) in NOISE_MAKERS:
         lines.append(_check_noise_scale(certificate))
+    if certificate.kind in STEPS:
+        lines.append(_check_noise_of_steps(certificate, rebuilt))
     if certificate.kind.startswith("objective/pure"):
         lines.append(_check_pure_tilt(certificate))
     if certificate.kind in ("frank_wolfe/pure", "lasso/pure"):
@@ -300,6 +311,29 @@ def _build_noise(c: EventCertificate) -> noise.mechanism.AdditiveMechanism:
         # those at any delta do. No input depends on delta.
         budget = dataclasses.replace(budget, delta=0.5)
     return make(budget, **{name: inputs[name] for name in names})
+
+
+def _check_noise_of_steps(c: EventCertificate, rebuilt: EventCertificate) -> Check:
+    """Check, in fractions, that the stated noise of steps suffices for the event.
+
+    The stated noise and the larger bound are used, because the comparison of inputs has
+    a tolerance. A mean label is one more query.
+    """
+    assert c.facts is not None and isinstance(c.event, GaussianEvent)
+    inputs: dict[str, Any] = dict(c.inputs)
+    bounds, noise_name = STEPS[c.kind]
+    bound_name = next(name for name in bounds if name in inputs)
+    bound: float = max(inputs[bound_name], dict[str, Any](rebuilt.inputs)[bound_name])
+    num_steps = inputs.get("num_steps") or _mechanism_spec(c).get("num_steps")
+    unit = Fraction(SHIFTS[c.budget.relation]) / c.facts.num_records
+    square = (unit * Fraction(bound) / Fraction(inputs[noise_name])) ** 2 * num_steps
+    if "label_stddev" in inputs:
+        square += (unit / Fraction(inputs["label_stddev"])) ** 2
+    name, gdp = "event of the noise<=event", c.event.gdp
+    if not square <= Fraction(gdp) ** 2:
+        stated = repr(math.sqrt(square))
+        check.fail(name, f"at most {gdp!r}", stated, "It is not a proof.")
+    return Check(name=name, stated=f"{math.sqrt(square):.6g}", recomputed=f"{gdp:.6g}")
 
 
 def _check_pure_tilt(c: EventCertificate) -> Check:
