@@ -118,6 +118,7 @@ def softplus_sigmoid(x):
     return value, top * two * inverse
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def log_ndtr(x):
     """Return log Phi(x)."""

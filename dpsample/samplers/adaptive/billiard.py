@@ -156,6 +156,7 @@ StepTuning = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class BilliardPlan(NamedTuple):
     """Numbers of the sampler, and the compiled function that finds exits.
@@ -337,6 +338,7 @@ def without_force(plan: BilliardPlan) -> BilliardPlan:
     )
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def project_on_hull(plan, theta):
     """Remove the distance that rounding has put between a point and the affine hull.

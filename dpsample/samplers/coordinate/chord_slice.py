@@ -56,6 +56,7 @@ class ChordSliceVectorRow(NamedTuple):
 ROW = ChordSliceVectorRow()
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class ChordSlicePlan(NamedTuple):
     """Factor of the learned covariance, and the C function of chords."""

@@ -138,6 +138,7 @@ class Quadratic(NamedTuple):
     tilt: float  # rise of V along a radius of a tilted ball
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def draw(plan, rng, noise, out):
     """Fill out with one draw, or with NaN if that fails."""

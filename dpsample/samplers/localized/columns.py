@@ -65,6 +65,7 @@ class ColumnSetting(NamedTuple):
     before: Array | None  # (dim,): point of the mode's curvatures
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class ChunkColumns(NamedTuple):
     """Columns of some records, as arguments of compiled rejection."""

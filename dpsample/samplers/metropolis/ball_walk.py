@@ -20,6 +20,7 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs_target import GibbsTarget
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def uniform_in_ball(rng, out):
     """Fill out with a uniform point of the unit ball in m dimensions.

@@ -47,6 +47,7 @@ class MALAVectorRow(NamedTuple):
 ROW = MALAVectorRow()
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def log_proposal(plan, origin, origin_gradient, theta, white, drift):
     """Return the log density, up to a constant, of a proposal theta from an origin.

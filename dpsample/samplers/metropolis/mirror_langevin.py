@@ -92,6 +92,7 @@ class Map(NamedTuple):
     p: float
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def map_to_dual(mirror, x, out):
     """Fill out with the gradient of phi, and return whether x is strictly inside."""
@@ -263,6 +264,7 @@ def squared_dual_norm(mirror, x, v):
     return total
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class MirrorPlan(NamedTuple):
     """Step and mirror map."""

@@ -40,6 +40,7 @@ class PreconditionedCrankNicolsonVectorRow(NamedTuple):
 ROW = PreconditionedCrankNicolsonVectorRow()
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def half_square(plan, theta, difference, white):
     """Return half the squared distance of theta from the center, in the fit's norm.

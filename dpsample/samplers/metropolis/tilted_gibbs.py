@@ -49,6 +49,7 @@ class TiltedGibbsVectorRow(NamedTuple):
 ROW = TiltedGibbsVectorRow()
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def surrogate(plan, theta, w, s, difference, white):
     """Return <s, theta - w> + ||theta - w||^2 / 2. The last arguments are scratch."""

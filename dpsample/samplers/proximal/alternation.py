@@ -122,6 +122,7 @@ SupportStatus = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class Support(NamedTuple):
     """Set that contains the domain but not the envelope's mean."""
@@ -199,6 +200,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
     return state._replace(counts=np.zeros(INSIDE + 1, dtype=np.int64))
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def set_ball_halfspace(plan, body, mean, support, a, b):
     """Set the tangent halfspace of a Euclidean ball at mean's P-projection.

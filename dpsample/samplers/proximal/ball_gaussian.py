@@ -98,6 +98,7 @@ class Chord(NamedTuple):
     far_hazard: float  # hazard at the other end
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def gaussian_in_box(rng, mean, stddevs, lower, upper, out):
     """Draw independent normals with the given means, each restricted to its interval.

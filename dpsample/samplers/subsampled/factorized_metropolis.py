@@ -58,6 +58,7 @@ ROW = FactorizedMetropolisVectorRow()
 NUM_ROWS = ROW.first_move + len(events.MOVE)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class FactorizedWork(NamedTuple):
     """Memory of a chain in addition to its state."""
@@ -74,6 +75,7 @@ def product(row, vector):
     return total
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def propose(plan, rng, v, noise, new_v, delta):
     """Fill in v' given v, and its displacement delta = F v'.

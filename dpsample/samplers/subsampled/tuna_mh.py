@@ -56,6 +56,7 @@ RecordTest = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class TunaPlan(NamedTuple):
     """Step and factor of the proposals, chi, and the bound C ||x' - x||_p."""
@@ -74,6 +75,7 @@ class TunaWork(NamedTuple):
     test: RecordArray  # one record of `RecordTest`
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def poisson_rate(plan, size):
     """Return the mean number of records that a step with C M = size draws."""
