@@ -414,7 +414,10 @@ CALL_NUMBERS = 10**7
 
 @kernel(counts_references=False)
 def fill_energies(target, pieces, points, work, out):
-    """Fill out with V at each row of points, infinity outside the domain."""
+    """Fill out with V at each row of points.
+
+    V is infinity outside the domain, and NaN if a function failed.
+    """
     for i in range(points.shape[0]):
         status = inside(target, pieces, points[i], work)
         out[i] = np.inf

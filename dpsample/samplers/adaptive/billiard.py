@@ -761,6 +761,7 @@ def end_trajectory(target, pieces, plan, state, rng):
     if trajectory.max_energy > max(state.energy[0], energy) + plan.max_rise:
         state.counts[OWN_COUNT.divergences] += 1
         return OK, 0.0
+    # 1 inside, 0 outside, NaN if the domain's function failed.
     status = gibbs_target.inside(target, pieces.target, theta, state.work)
     if status != 1.0:
         return (OK if status == 0.0 else FUNCTION_FAILED), 0.0

@@ -195,6 +195,7 @@ def step(target, pieces, plan, state, rng):
         value = energy(plan, noise, proposal)
         if np.isnan(value):
             return DRAW_FAILED
+        # 1 inside, 0 outside, NaN if the domain's function failed.
         status = gibbs_target.inside(target, pieces, proposal, state.work)
         if np.isnan(status):
             return FUNCTION_FAILED

@@ -93,7 +93,7 @@ class Localized(Sampler):
         self.require(target)
         localization = Localization.find(target, gamma)
         prepared = None if localization is None else localization.prepare(rng)
-        if prepared is None or not prepared.is_practical:
+        if prepared is None or not prepared.accepts_in_time:
             raise ValueError(
                 "sampler must find a region on which rejection is practical, got none "
                 "for these records. Use dps.samplers.Proximal or another sampler."

@@ -69,6 +69,7 @@ class BallWalk(TunedSampler):
     True
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     def _recipe(self, target: GibbsTarget) -> TuningRecipe:

@@ -316,6 +316,7 @@ def fill_batch(target, pieces, plan, state, rng):
         i = progress.num_inside
         proposal = state.workspace.proposals[i]
         square = propose(plan, rng, state.workspace.noise, proposal)
+        # 1 inside, 0 outside, NaN if the domain's function failed.
         status = gibbs_target.inside(target, pieces, proposal, state.work.work)
         if np.isnan(status):
             return FUNCTION_FAILED

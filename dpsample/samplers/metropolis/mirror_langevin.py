@@ -326,6 +326,7 @@ def step(target, pieces, plan, state, rng):
     state.counts[COUNT.proposals] += 1
     is_inside = propose(plan, position, gradient, rng, dual, new_dual, proposal)
     threshold = -rng.standard_exponential()
+    # 1 inside, 0 outside, NaN if the domain's function failed.
     status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status == 0.0 or not is_inside:
         return OK
@@ -430,6 +431,7 @@ class MirrorLangevin(TunedSampler):
     'power'
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     geometry: str = "auto"

@@ -104,6 +104,7 @@ class PreconditionedCrankNicolson(TunedSampler):
     'invariant'
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     longest_step: ClassVar[float] = 1.0

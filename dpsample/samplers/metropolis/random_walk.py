@@ -109,6 +109,7 @@ class RandomWalk(TunedSampler):
     'invariant'
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     p: float = 2.0

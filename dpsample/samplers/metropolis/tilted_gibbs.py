@@ -143,6 +143,7 @@ class TiltedGibbs(TunedSampler):
     True
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     def _recipe(self, target: GibbsTarget) -> TuningRecipe:

@@ -127,8 +127,9 @@ def step(target, pieces, plan, state, rng):
     for j in range(dim):
         proposal[j] = plan.anchor[j] + delta[j]
         moves[events.MOVE.before, j] = state.position[j] - plan.anchor[j]
+    # 1 inside, 0 outside, NaN if the domain's function failed. Outside, the proposal is
+    # rejected, and the chain stays.
     status = gibbs_target.inside(target, pieces, proposal, state.work)
-    # Outside of the domain the proposal is rejected, and the chain stays.
     if status == 0.0:
         return OK
     new_remainder = regularizer_remainder(

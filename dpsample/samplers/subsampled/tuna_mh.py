@@ -161,6 +161,7 @@ def step(target, pieces, plan, state, rng):
         fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
         state.counts[COUNT.proposals] += 1
+        # 1 inside, 0 outside, NaN if the domain's function failed.
         status = gibbs_target.inside(target, pieces, proposal, state.work)
         if status == 0.0:
             return OK
