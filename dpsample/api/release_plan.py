@@ -125,7 +125,10 @@ class ReleasePlan:
     sampler: ReleaseSampler
     max_work: float  # passes over the records
     grid: PublicGrid  # on which theta is released
-    may_decide_exactly: bool  # whether public facts allow rejection by exact arithmetic
+    # Whether public facts allow rejection by exact arithmetic. Then the bound of its
+    # rounding errors is finite, because loss, regularizer and domain can be computed to
+    # any number of digits. The certificate assumes real arithmetic in both cases.
+    may_decide_exactly: bool
 
     @property
     def gamma(self) -> float:
@@ -466,9 +469,6 @@ def plan_release(
         target = mechanism.target(problem)
         chosen_sampler = _choose_sampler(sampler, target, is_pure=budget.is_pure)
         grid = PublicGrid.for_target(target)
-        # Bound of the total variation by rounding errors of draws that decide exactly.
-        # It is infinite if loss, regularizer or domain cannot be computed to any number
-        # of digits. The certificate assumes real arithmetic in both cases.
         error_bound = math.inf
         if isinstance(chosen_sampler, Localized):
             gamma = mechanism.gamma
