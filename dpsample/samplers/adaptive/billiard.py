@@ -1,8 +1,9 @@
 # mypy: allow-untyped-defs
 r"""Billiard HMC: Hamiltonian Monte Carlo with exact reflections, under a fixed force.
 
-A *trajectory* starts with a random velocity v and proposes its end theta. With a mass
-matrix Sigma^-1 and a fixed vector g, about the mean of grad V, the energy
+The target is the density proportional to e^{-V} on a convex domain. A *trajectory*
+starts with a random velocity v and proposes its end theta. With a mass matrix Sigma^-1
+and a fixed vector g, about the mean of grad V, the energy
 
     H = V(theta) + v^T Sigma^-1 v / 2
 

@@ -20,6 +20,8 @@ def explain_unsupported(loss: Loss) -> str:
     """Return why `Localized` does not support a loss, or "" if it does."""
     if not loss.has_margin:
         return "Localization needs losses of a margin: use Proximal."
+    # The second derivative at the margin 0 and the response 1. It is infinite for
+    # losses with a kink, whose margins are multiples of each other.
     zero = np.zeros(1)
     if not np.isfinite(loss.curvature(zero, zero, np.ones(1))[1]).all():
         return (
@@ -58,6 +60,7 @@ class Localized(Sampler):
         reason = explain_unsupported(target.problem.loss)
         if reason:
             return False, reason
+        # The smallest curvature of the regularizer, times its weight in the energy.
         if not target.k * target.mu * target.curvature[0] > 0.0:
             return False, "The energy needs mu > 0 and a regularizer convex in l2."
         return True, ""
