@@ -445,9 +445,7 @@ def _plot_by_arviz(
     try:
         import arviz_plots
     except ImportError as error:
-        raise ImportError(
-            "plots of chains need arviz-plots: pip install 'dpsample[plots]'"
-        ) from error
+        raise check.missing_library(name, "arviz-plots", "plots") from error
     columns = min(3, len(names))
     # The legend needs 0.6 inches.
     size = (PANEL[0] * columns, PANEL[1] * -(-len(names) // columns) + 0.6)
