@@ -381,6 +381,9 @@ def _bounce_work(target: GibbsTarget) -> float:
 
     Where Newton's method searches the exit of a norm they are 15 times as many.
     """
+    num_facets = len(target.numbers.body.matrix)
+    if num_facets > billiard.MANY_FACETS:
+        return BOUNCE_WORK + num_facets
     exit_function = billiard.find_exit_function(target.domain, target.dim)
     work = BOUNCE_WORK + 50.0 * target.dim
     return work * (15.0 if exit_function is exits.convex_exit else 1.0)
