@@ -478,7 +478,7 @@ def _explain(plot: PlotCollection, columns: int) -> None:
     lines = [
         Line2D([], [], color="C0", marker="o", label="bulk"),
         Line2D([], [], color=COLORS[1], marker="^", ls="--", label="tail"),
-        Line2D([], [], color="0.3", ls="-.", label=f"{MIN_ESS:g}, the least useful"),
+        Line2D([], [], color="0.3", ls="-.", label=f"smallest useful, {MIN_ESS:g}"),
     ]
     figure.legend(handles=lines, loc="outside lower center", ncols=min(columns, 3))
 

@@ -576,6 +576,10 @@ def _check_stated(name: str, stated: float, sides: Callable[[], Ball]) -> None:
 # Sensitivities, from tables of losses and domains of this file.
 
 
+# Exponents p of norms are passed as 1/p, named ``inverse``, which is 0 for the maximum.
+# The exponent of the dual norm is then 1 - inverse.
+
+
 def _power(base: Ball, exponent: Ball) -> Ball:
     return (exponent * base.log()).exp()
 
@@ -1456,7 +1460,12 @@ class _QueryNoise(NamedTuple):
 
 
 class _Statistic(NamedTuple):
-    """A statistic of a column: whole numbers with noise, or a grid point by ranks."""
+    """A statistic of a column: whole numbers with noise, or a grid point by ranks.
+
+    Entries of the column are rounded to a grid. Totals are sums of whole numbers of its
+    steps, from the middle of the column's bounds for means. So sensitivities are whole
+    numbers of steps, too.
+    """
 
     kind: str
     parameters: Json
@@ -1479,6 +1488,8 @@ class _Statistic(NamedTuple):
         )
         size = max(abs(lower), abs(upper))
         _require(size <= 1e280, "the bounds are too large")
+        # The step is about 2^-41 of the width of the column, and never below the
+        # spacing of floats at its ends. Bits are the exponent of this power of two.
         bits = max(math.frexp(upper - lower)[1] - 41, math.frexp(size)[1] - 54)
         _require(inputs.get("grid") == math.ldexp(1.0, bits), "the grid is another one")
         step = Fraction(2) ** bits
@@ -1855,7 +1866,10 @@ def _tilt_length(inputs: Json, facts: Json, kind: str) -> tuple[float | None, fl
 
 
 def _check_rounding(facts: Json) -> None:
-    """Check that rounding errors of the solver's steps have a bound."""
+    """Check that rounding errors of the solver's steps have a bound.
+
+    It is known for losses of few operations on Euclidean balls and boxes.
+    """
     name, domain = facts["loss"]["name"], facts["domain"]
     losses = "linear logistic capped_logistic calibrated_logistic smoothed_hinge huber"
     is_round = domain["name"] == "ball" and _exponent(domain["p"]) == 0.5
