@@ -38,6 +38,8 @@ class MinimizationPlan:
     certificate: EventCertificate | None
 
 
+# The first call says that it compiles for about 5 s. BLAS has one thread, because the
+# number of threads changes the last bits. NumPy scalars become Python numbers.
 @screen.compiles_first(seconds=5.0)
 @pauses.single_threaded_blas()
 @check.unwrap_numpy

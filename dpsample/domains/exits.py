@@ -57,6 +57,7 @@ OPEN = -2.0
 MAX_STEPS = 100
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def time_to_zero(height, rate, acceleration):
     """Return the time at which height + rate t + acceleration t^2 / 2 falls through 0.

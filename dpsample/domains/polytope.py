@@ -60,6 +60,7 @@ MANY = 50
 LARGE = 50
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Return ``max_i <a_i, theta + t direction> - b_i`` over the inequalities."""

@@ -191,6 +191,7 @@ def softplus_and_sigmoid(x):
     return values, slopes
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def log_ndtr(x):
     """Return log Phi(x)."""

@@ -7,6 +7,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def copy_into(source, out):
     """Copy a vector into another one of its length.

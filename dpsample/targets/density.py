@@ -40,6 +40,7 @@ from dpsample.targets.gibbs_target import (
 )
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def energy_at_point(target, value, regularizer_value, theta, work):
     """Return V, of the signature `ENERGY`. ``value`` is the C function of F."""

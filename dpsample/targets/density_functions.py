@@ -37,6 +37,7 @@ VALUE_PARAMETERS = "unused, theta, unused_too, out"
 SLOPE_PARAMETERS = "unused, theta, unused_too, gradient, out"
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def fill_values(value, points, out):
     """Fill out with F at each row of points, NaN where the function raised."""

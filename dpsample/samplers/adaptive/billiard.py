@@ -1,8 +1,9 @@
 # mypy: allow-untyped-defs
 r"""Billiard HMC: Hamiltonian Monte Carlo with exact reflections, under a fixed force.
 
-A *trajectory* starts with a random velocity v and proposes its end theta. With a mass
-matrix Sigma^-1 and a fixed vector g, about the mean of grad V, the energy
+The target is the density proportional to e^{-V} on a convex domain. A *trajectory*
+starts with a random velocity v and proposes its end theta. With a mass matrix Sigma^-1
+and a fixed vector g, about the mean of grad V, the energy
 
     H = V(theta) + v^T Sigma^-1 v / 2
 
@@ -163,6 +164,7 @@ StepTuning = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class BilliardPlan(NamedTuple):
     """Numbers of the sampler, and the compiled function that finds exits.
@@ -346,6 +348,7 @@ def without_force(plan: BilliardPlan) -> BilliardPlan:
     )
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def project_on_hull(plan, theta):
     """Remove the distance that rounding has put between a point and the affine hull.
@@ -845,6 +848,7 @@ def end_trajectory(target, pieces, plan, state, rng):
     if trajectory.max_energy > max(state.energy[0], energy) + plan.max_rise:
         state.counts[OWN_COUNT.divergences] += 1
         return OK, 0.0
+    # 1 inside, 0 outside, NaN if the domain's function failed.
     status = gibbs_target.inside(target, pieces.target, theta, state.work)
     if status != 1.0:
         return (OK if status == 0.0 else FUNCTION_FAILED), 0.0
