@@ -7,7 +7,8 @@ accepted if it is in the region, x = x0 + v is in the domain K and E >= G(z), wh
 
 .. math:: G(z) = V(x_0 + v) - V(x_0) + C - \tfrac12 |z|^2
 
-is the *excess*. A proposal in region and domain is a *candidate*.
+is the *excess*, with the energy V = k (mean loss + mu r). A proposal in region and
+domain is a *candidate*.
 
 **Distribution.** F defines the proposal, so its density in z is e^{-|z|^2/2} whatever
 the rounding errors of F are. If G >= 0, the accepted x follow e^{-V} on region and K
