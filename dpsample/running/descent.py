@@ -139,7 +139,7 @@ class Program:
             if isinstance(phase, Loop):
                 theta = self._loop(phase, state, chunk)
             elif isinstance(phase, Query):
-                theta = phase.answer(problem, state.rng)
+                theta = phase.answer_at(problem, state.rng, theta, memory.anchor)
                 memory.counts[0] += problem.num_records
                 state.advance(1)
             else:

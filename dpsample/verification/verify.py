@@ -331,7 +331,7 @@ def _check_noise_of_steps(c: EventCertificate, rebuilt: EventCertificate) -> Che
     """Check, in fractions, that the stated noise of steps suffices for the event.
 
     The stated noise and the larger bound are used, because the comparison of inputs has
-    a tolerance. A mean label is one more query.
+    a tolerance. A mean label and a choice are one more query each.
     """
     assert c.facts is not None and isinstance(c.event, GaussianEvent)
     inputs: dict[str, Any] = dict(c.inputs)
@@ -341,8 +341,9 @@ def _check_noise_of_steps(c: EventCertificate, rebuilt: EventCertificate) -> Che
     num_steps = inputs.get("num_steps") or _mechanism_spec(c).get("num_steps")
     unit = Fraction(SHIFTS[c.budget.relation]) / c.facts.num_records
     square = (unit * Fraction(bound) / Fraction(inputs[noise_name])) ** 2 * num_steps
-    if "label_stddev" in inputs:
-        square += (unit / Fraction(inputs["label_stddev"])) ** 2
+    for name in ("label_stddev", "choice_stddev"):
+        if name in inputs:
+            square += (unit / Fraction(inputs[name])) ** 2
     name, gdp = "event of the noise<=event", c.event.gdp
     if not square <= Fraction(gdp) ** 2:
         stated = repr(math.sqrt(square))
