@@ -33,7 +33,7 @@ from numba.extending import NativeValue, register_model, typeof_impl, unbox
 from dpsample.core import check
 from dpsample.core.cache import CACHE_DIRECTORY, package_cache
 from dpsample.core.compiling import KernelCompiler
-from dpsample.core.frames import ADDRESS
+from dpsample.core.frames import ADDRESS, PIECE_KIND
 from dpsample.core.linking import (
     CheckedDispatcher,
     KernelDispatcher,
@@ -171,9 +171,18 @@ _piece_type, _function_type = cache(PieceType), cache(types.FunctionType)
 
 
 def _typeof_pointer(c_function: CFunc, _: object) -> types.FunctionType:
-    """Return our type for pointers that `pointer` made, and Numba's for others."""
-    kind = _piece_type if ADDRESS in vars(c_function) else _function_type
-    return kind(c_function._sig)  # type: ignore[attr-defined]
+    """Return our type for pointers that `pointer` made, and Numba's for others.
+
+    The pointer keeps it, because to hash a signature takes microseconds.
+    """
+    attributes = vars(c_function)
+    signature, kind = attributes.get(PIECE_KIND, (None, None))
+    if signature is not c_function._sig:  # type: ignore[attr-defined]
+        signature = c_function._sig  # type: ignore[attr-defined]
+        make = _piece_type if ADDRESS in attributes else _function_type
+        kind = make(signature)
+        attributes[PIECE_KIND] = signature, kind
+    return kind
 
 
 typeof_impl.register(CFunc)(_typeof_pointer)
