@@ -387,7 +387,8 @@ def _code_and_words(fields: Fields) -> tuple[str, list[object]]:
         elif isinstance(field, np.ndarray):
             code.append(_array_code(field.ndim))
             words += (0, id(field), field.size, field.itemsize, _address_of(field))
-            words += field.shape + field.strides
+            words += field.shape
+            words += field.strides
         elif isinstance(field, CFunc):
             code.append("PPP")
             words += (field.address, 0, 0)  # the others are for calls that may raise

@@ -291,6 +291,8 @@ def compile_c_function(
     return c_function
 
 
+# Attribute of a tuple by address: its key in `_entry_points`.
+FRAME_KIND = "dpsample_frame_kind"
 # Machine code by kernel and types of its arguments, and by kernel alone.
 _entry_points: dict[tuple[object, ...], Callable[..., Any]] = {}
 _bound: dict[Kernel[..., Any], Callable[..., Any]] = {}
@@ -314,10 +316,16 @@ def entry(kernel: Kernel[..., Result], *arguments: object) -> Callable[..., Resu
     return _entry_points[key]
 
 
-def _kind(value: object) -> object:
+def _kind(value: Any) -> object:
     """Return a key that distinguishes types of arguments, in a few microseconds."""
+    # A tuple by address keeps its key, because its fields never change.
+    if hasattr(type(value), ADDRESS):
+        attributes = vars(value)
+        if FRAME_KIND not in attributes:
+            attributes[FRAME_KIND] = type(value), *map(_kind, value)
+        return attributes[FRAME_KIND]
     try:
-        return compute_fingerprint(value)  # type: ignore[arg-type]
+        return compute_fingerprint(value)
     except NotImplementedError:  # the value contains a pointer or a generator
         if isinstance(value, tuple):
             return type(value), *map(_kind, value)
