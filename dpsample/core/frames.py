@@ -28,7 +28,7 @@ the first call, because kernels would see the old shape.
 import ctypes
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -78,6 +78,7 @@ F_CONTIGUOUS = 0x2
 ALIGNED = 0x100
 WRITEABLE = 0x400
 Fields = tuple[Any, ...]  # a named tuple
+AnyArray = NDArray[Any]
 Kinds = tuple[Any, ...]  # Numba's types of its fields
 Frame = TypeVar("Frame", bound=Fields)
 
@@ -183,26 +184,28 @@ class _FieldLayout(NamedTuple):
     """How a field of a declared type is checked and laid out."""
 
     code: str  # for the module `struct`
-    kind: Any  # Numba's type
+    kind: types.Type  # Numba's type
     dtype: np.dtype[Any] | None = None  # of the entries of an array, None for others
     num_axes: int = 0
     flags: int = 0  # that the array must have
     is_frame: bool = False
+    is_any: bool = False  # a frame type without fields, which stands for any frame
     is_piece: bool = False
 
 
-def _layout_of(kind: Any, number: object) -> _FieldLayout | None:
+def _layout_of(kind: types.Type, number: Hashable) -> _FieldLayout | None:
     """Return the layout of a field, None if it depends on the field's value."""
     if number is not None:
         # `struct` rejects what is no such number.
-        return _FieldLayout(NUMBER_CODES[number], kind) if kind is number else None
+        code = NUMBER_CODES[number]
+        return _FieldLayout(code, kind) if kind is number else None
     if isinstance(kind, types.Array):
         flags = ALIGNED | (WRITEABLE if kind.mutable else 0)
         flags |= {"C": C_CONTIGUOUS, "F": F_CONTIGUOUS}.get(kind.layout, 0)
         dtype = np.dtype(as_dtype(kind.dtype))
         return _FieldLayout(_array_code(kind.ndim), kind, dtype, kind.ndim, flags)
     if isinstance(kind, FrameType):
-        return _FieldLayout("P", kind, is_frame=True)
+        return _FieldLayout("P", kind, is_frame=True, is_any=not kind.kinds)
     if isinstance(kind, types.FunctionType):
         return _FieldLayout("PPP", kind, is_piece=True)
     return None
@@ -239,9 +242,7 @@ def _declared_words(declared: FrameType, fields: Fields) -> list[object]:
             words += field.strides
         elif layout.is_frame:
             is_declared = getattr(type(field), DECLARED, None) is layout.kind
-            # A type without fields stands for any tuple.
-            is_other = not is_declared and bool(layout.kind.kinds)
-            if is_other and typeof(field) != layout.kind:
+            if not (is_declared or layout.is_any or typeof(field) == layout.kind):
                 _reject_field(declared, fields, i)
             address = getattr(field, ADDRESS, None)
             if address is None:
@@ -256,10 +257,14 @@ def _declared_words(declared: FrameType, fields: Fields) -> list[object]:
     return words
 
 
-def _has_kind(field: Any, kind: object) -> bool:
+def _has_kind(field: object, kind: object) -> bool:
     """Return whether a C function has a type, without `typeof` if it has had one."""
     known = getattr(field, PIECE_KIND, None)
-    if known is not None and known[0] is field._sig and known[1] is kind:
+    if (
+        known is not None
+        and known[0] is getattr(field, "_sig", None)
+        and known[1] is kind
+    ):
         return True
     return bool(typeof(field) == kind)
 
@@ -352,12 +357,12 @@ def _lay_out(fields: Fields) -> NDArray[np.int64]:
 _packer = lru_cache(maxsize=4096)(struct.Struct)
 
 
-def _slow_address_of(array: NDArray[Any]) -> int:
+def _slow_address_of(array: AnyArray) -> int:
     """Return the address of an array's first entry, as NumPy gives it."""
     return int(array.ctypes.data)
 
 
-def _fast_address_of(array: NDArray[Any]) -> int:
+def _fast_address_of(array: AnyArray) -> int:
     """Return the address of an array's first entry, in a tenth of the time.
 
     Extension modules read it from the same place, so that NumPy may not move it: the
