@@ -97,7 +97,9 @@ ReleaseSampler = Localized | Proximal | Global | TangentCells
 PURE_ADVICE = (
     "Exact draws are proved for losses of this package on l2 balls, boxes and "
     "polytopes with an interior, and p = 2. Losses that are not smooth need at most 3 "
-    "coefficients. All else needs delta > 0 and Localized or Proximal."
+    "coefficients. With more, and delta = 0, take SmoothedHinge or Huber, or "
+    "dps.optimizers.HeavyTailedFrankWolfe on an l1 ball. All else needs delta > 0 and "
+    "Localized or Proximal."
 )
 
 
