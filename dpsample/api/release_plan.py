@@ -23,6 +23,7 @@ from dpsample.core.streams import (
     starts,
     streams,
 )
+from dpsample.losses import Huber
 from dpsample.privacy import (
     Budget,
     Certificate,
@@ -489,20 +490,25 @@ def _check_has_no_limit(max_work: float | None, *, has_deadline: bool) -> None:
 
 
 def favors_global(target: Gibbs) -> bool:
-    """Return whether `Global` is expected to take far fewer passes than `Localized`.
+    """Return whether `Global` is expected to be far faster than `Localized`.
 
-    The answer follows from public facts. With 20 to 40 coefficients, margins of 10 and
-    more and this many records, `Localized` took 4 to 200,000 times as many passes on
-    made and real records. Both take about as long to find the mode and their bounds.
-    With less of each, neither takes many passes, and compiled draws are faster.
+    The answer follows from public facts. `Global` takes about five times as long to
+    find its bounds, so it must save a hundred passes and more. For a Huber loss of
+    width w, k w^2/d compares w with the spread of margins under the target. From 8 to
+    16 the quadratic of `Localized` fits badly, and the proximal sampler takes tens of
+    thousands of passes, while `Global` took 1 to 150. Releases were 3 to 25 times as
+    fast on made records. Below, `Global` takes too many passes as well, and above,
+    `Localized` is cheap. Logistic losses have no such range.
     """
     facts = target.problem.facts
-    is_large = facts.num_records >= 10_000 and 20 <= facts.dim <= 40
-    if not (is_large and facts.margin_bound >= 10.0):
+    loss = facts.loss
+    if not (isinstance(loss, Huber) and facts.num_records >= 10_000):
         return False
-    is_narrow = target.k * facts.margin_bound >= 1e4
+    if not (20 <= facts.dim <= 25 and facts.margin_bound >= 10.0):
+        return False
+    is_between = 8.0 <= target.k * loss.width**2 / facts.dim <= 16.0
     is_proved = not explain_unsupported_facts(facts, target.regularizer)
-    return is_narrow and is_proved and target.mu > 0.0
+    return is_between and is_proved and target.mu > 0.0
 
 
 def _choose_sampler(
