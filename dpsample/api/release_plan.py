@@ -511,6 +511,23 @@ def favors_global(target: Gibbs) -> bool:
     return is_between and is_proved and target.mu > 0.0
 
 
+def favors_cells(target: Gibbs) -> bool:
+    """Return whether `TangentCells` is expected to be faster than `Proximal`.
+
+    The answer follows from public facts. On the line a draw takes about one pass over
+    the records after some tens of passes for the cells, and `Proximal` takes 8 to
+    thousands, and far more on wide domains. From 10,000 records on releases were at
+    least twice as fast. In the plane both took about as long, and in three dimensions
+    cells took three times as long and more.
+    """
+    facts = target.problem.facts
+    if not (facts.dim == 1 and facts.num_records >= 10_000):
+        return False
+    # `Localized` is for losses that are smooth.
+    is_kinked = facts.loss.has_decimals and not facts.loss.has_digits
+    return is_kinked and not explain_unsupported_cells(facts, target.regularizer)
+
+
 def _choose_sampler(
     sampler: ReleaseSampler | None, target: Gibbs, *, is_pure: bool
 ) -> ReleaseSampler:
@@ -537,6 +554,8 @@ def _choose_sampler(
         return sampler
     if sampler is None and favors_global(target):
         return Global()
+    if sampler is None and favors_cells(target):
+        return TangentCells()
     is_supported, reason = Localized()._supports(target)
     if sampler is None:
         sampler = Localized() if is_supported else Proximal()
