@@ -172,7 +172,7 @@ def release(
         any delta ``Global()`` is the default for Huber losses of 20 to 25 coefficients
         and at least 10,000 records, if k and the width are such that others take many
         passes (`dpsample.api.release_plan.favors_global`), and ``TangentCells()`` for
-        losses that are not smooth, with one coefficient and at least 10,000 records.
+        absolute and quantile losses of one coefficient, likewise (``favors_cells``).
     max_work : float, optional
         Maximum number of passes over the records, in addition to the fit. If they do
         not suffice, nothing is released, and the budget counts as spent. At delta = 0
