@@ -38,6 +38,8 @@ class MinimizationPlan:
     certificate: EventCertificate | None
 
 
+# The first call says that it compiles for about 5 s. BLAS has one thread, because the
+# number of threads changes the last bits. NumPy scalars become Python numbers.
 @screen.compiles_first(seconds=5.0)
 @pauses.single_threaded_blas()
 @check.unwrap_numpy
@@ -59,7 +61,7 @@ def minimize(
     problem : Problem
         Records, loss, domain and declared bounds.
     optimizer : Optimizer
-        One of `dpsample.optimizers`.
+        Method and its options, one of `dpsample.optimizers`.
     budget : Budget or None
         Epsilon, delta and the neighboring relation. With None there is no noise and no
         certificate.

@@ -111,6 +111,9 @@ def _return_at_deadline(deadline: float, draw: Callable[[], Release]) -> Release
     return answers[0]
 
 
+# ``work`` is the former name of ``num_passes``. The first call says that it compiles
+# for about 8 s. BLAS has one thread, because the number of threads changes the last
+# bits. NumPy scalars become Python numbers.
 @accept_former_names(work="num_passes")
 @screen.compiles_first(seconds=8.0)
 @pauses.single_threaded_blas()

@@ -1,8 +1,10 @@
 """The plan of a release: what follows from public facts, and how it draws.
 
 `plan_release` calibrates and certifies the mechanism before anything is drawn.
-`ReleasePlan` then draws by one of two samplers, rejection or the proximal sampler. As
-both have a proof, the choice may depend on the records.
+`ReleasePlan` then draws by one of two samplers, rejection or the proximal sampler. Each
+has a proof that its draws are within gamma of the target in total variation, and gamma
+is part of delta. So the choice between them may depend on the records. `Global` and
+`TangentCells` are exact, and draw alone.
 """
 
 import math
@@ -107,6 +109,8 @@ PURE_ADVICE = (
 class RejectionCounts(RenamedKeys):
     """Numbers of proposals, of candidates among them, and of records that were read."""
 
+    # The former name of a key, which still works with a DeprecationWarning, and the
+    # present one.
     present_keys: ClassVar[Mapping[str, str]] = {"asked": "candidates"}
 
 
@@ -124,11 +128,18 @@ class ReleasePlan:
     sampler: ReleaseSampler
     max_work: float  # passes over the records
     grid: PublicGrid  # on which theta is released
-    may_decide_exactly: bool  # whether public facts allow rejection by exact arithmetic
+    # Whether public facts allow rejection by exact arithmetic. Then the bound of its
+    # rounding errors is finite, because loss, regularizer and domain can be computed to
+    # any number of digits. The certificate assumes real arithmetic in both cases.
+    may_decide_exactly: bool
 
     @property
     def gamma(self) -> float:
-        """Total-variation error of the sampler in exact arithmetic."""
+        """Total-variation error of the sampler in exact arithmetic.
+
+        The certificate states the gamma of the mechanism. A thousandth of it,
+        `FLOAT_SHARE`, is reserved for rounding errors, and the sampler has the rest.
+        """
         return (1.0 - exact_rejection.FLOAT_SHARE) * self.mechanism.gamma
 
     def with_records(self, problem: Problem) -> "ReleasePlan":
@@ -154,14 +165,15 @@ class ReleasePlan:
     def rejection_sampler(self) -> PreparedLocalized | None:
         """Rejection on the localized region, if it is practical or the only way.
 
-        Its pilot run has public random bits, so its choices depend on the records only.
+        The pilot run has a public seed, 0, so its choices depend on the records only.
         They are the same for all releases and do not change the distribution of draws.
         """
         if self.localization is None:
             return None
-        # Public seed of the pilot run, see `ReleasePlan.rejection_sampler`.
         prepared = self.localization.prepare(streams(0, 1)[0])
-        if prepared.is_practical or not self.has_proximal_proof:
+        # It accepts in time if at least one of 100,000 candidates is accepted. The
+        # choice is between samplers with a proof each, so it may depend on records.
+        if prepared.accepts_in_time or not self.has_proximal_proof:
             return prepared
         return None
 
@@ -203,6 +215,8 @@ class ReleasePlan:
         """Metrics and start of the proximal sampler."""
         sampler = self.sampler if isinstance(self.sampler, Proximal) else Proximal()
         target = self.target
+        # Proximal draws need an interior. A domain may be flat without equalities, as
+        # the simplex is, on which rejection draws directly.
         if metric.is_flat(target.domain, target.dim):
             target = self.reduced_target.target
         return ProximalSetting.from_sampler(sampler, target)
@@ -222,6 +236,7 @@ class ReleasePlan:
         elif self.localization is not None:
             target, start = self.localization.target, self.localization.mode
         if start is not None:
+            # With mu = 0 the energy is k F, so its minimizer is the one of the risk F.
             mode = modes.find(target, 0.0, start, max_decrement=0.1)
             if mode is not None:
                 return self.lift(mode.point)
@@ -272,8 +287,12 @@ class ReleasePlan:
         is_compiled = self.is_rejection_cheap and self.exact_sampler is None
         if is_compiled and generator.is_known and not has_equalities(self.target):
             assert self.rejection_sampler is not None
-            seed_words, limits = starts(seeds, 1), (self.grid.numbers, self.max_work)
-            self.rejection_sampler.draw_many(generator, seed_words, thetas, limits)
+            # Child 1 of a seed is ``stream`` below, so both ways give the same draws.
+            seed_words = starts(seeds, 1)
+            grid_and_work = self.grid.numbers, self.max_work
+            self.rejection_sampler.draw_many(
+                generator, seed_words, thetas, grid_and_work
+            )
         for i in np.flatnonzero(np.isnan(thetas[:, 0])).tolist():
             pilot, stream = streams(seeds[i], 2)
             thetas[i] = self.draw(pilot, stream, _show_nothing)[0]
@@ -282,7 +301,11 @@ class ReleasePlan:
     def _draw_globally(
         self, stream: np.random.Generator, show: ShowProgress
     ) -> tuple[Array, dict[str, object]]:
-        """Draw exactly on the whole domain. Theta depends on the draw's cell only."""
+        """Draw exactly on the whole domain, and release the nearest grid point.
+
+        The draw is an exact real number, of which more digits are computed on demand. A
+        *cell* is the set of points with the same nearest grid point.
+        """
 
         def on_passes(done: float) -> None:
             show(f"{NOT_PRIVATE}: {done:.3g} passes over the records so far")
@@ -290,6 +313,7 @@ class ReleasePlan:
         prepared = self.global_sampler
         accepted, counts = prepared.draw(stream, self.max_work, on_passes=on_passes)
         cells = prepared.decisions.cell(accepted, self.grid.step)
+        # ``cells`` are the integers of the nearest multiples of the grid's step.
         point = self.grid.step * np.array([float(cell) for cell in cells])
         return self.grid.round(point), {
             "method": "cells" if isinstance(self.sampler, TangentCells) else "global",
@@ -306,13 +330,13 @@ class ReleasePlan:
     ) -> tuple[Sequence[Decimal] | Array | None, dict[str, int]]:
         """Draw by rejection. Return None if the proximal sampler should take over.
 
-        Draws with exact decisions give up at a public limit only, because delta
-        includes their rounding errors but not the proximal sampler's. Other draws give
-        up after `PATIENCE` times the expected number of proposals.
+        Draws with exact decisions give up at a public limit only, because no rounding
+        error changes them, and the proximal sampler decides in doubles. Other draws
+        give up after `PATIENCE` times the expected number of proposals.
         """
         storage, passes = prepared.target.storage, prepared.expected_passes
         seconds = max(prepared.expected_seconds, passes * storage.pass_seconds)
-        about = "about" if prepared.is_practical else "more than"
+        about = "about" if prepared.accepts_in_time else "more than"
         size = (
             f"{passes:.3g} passes over the records of {storage.pass_bytes / 1e9:.3g} GB"
         )
@@ -359,6 +383,7 @@ class ReleasePlan:
         theta = self.lift(state.position)
         if not np.isfinite(self.target.energy(theta)):
             raise_unless_ok(FUNCTION_FAILED)
+        # The grid takes free coordinates too, which are fewer than those of theta.
         return self.grid.round(state.position), {
             "method": "proximal",
             "decisions": "doubles",
@@ -496,7 +521,7 @@ def favors_global(target: Gibbs) -> bool:
     find its bounds, so it must save a hundred passes and more. For a Huber loss of
     width w, k w^2/d compares w with the spread of margins under the target. From 8 to
     16 the quadratic of `Localized` fits badly, and the proximal sampler takes tens of
-    thousands of passes, while `Global` took 1 to 150. Releases were 3 to 25 times as
+    thousands of passes, while `Global` took 1 to 4000. Releases were 3 to 50 times as
     fast on made records. Below, `Global` takes too many passes as well, and above,
     `Localized` is cheap. Logistic losses have no such range.
     """
@@ -544,6 +569,8 @@ def _choose_sampler(
         )
     facts, regularizer = target.problem.facts, target.regularizer
     if is_pure and sampler is None:
+        # `has_decimals` says that decimals compute the loss, and `has_digits` that it
+        # is smooth as well. `Global` needs a smooth loss, `TangentCells` does not.
         has_cells = facts.loss.has_decimals and not facts.loss.has_digits
         sampler = TangentCells() if has_cells else Global()
     if isinstance(sampler, Global | TangentCells):

@@ -68,6 +68,7 @@ STAT = StatColumn()
 NUM_STATS = len(STAT)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class ChainState(NamedTuple):
     """Position, counts and scratch memory of one chain of any sampler.
@@ -201,6 +202,7 @@ def init(target: GibbsTarget, plan: object, position: Array) -> ChainState:
     return new_state(target, position)
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def fill_statistics(state, before, row):
     """Fill the statistics of one draw from the counts before and after it."""

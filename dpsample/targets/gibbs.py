@@ -37,6 +37,7 @@ OF_RECORDS = ("data", "storage", "numbers", "pieces", "calls")
 MARGIN_SLACK = 1e-9
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def energy_of_rows(target, loss_value, regularizer_value, theta, work):
     """Return V, of the signature `ENERGY`."""

@@ -54,6 +54,7 @@ from dpsample.regularizers import (
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class Target(NamedTuple):
     """Numbers of a target, one Numba type for all targets."""
@@ -107,6 +108,7 @@ class TargetFunctions(NamedTuple):
     energy_gradient: Any
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def penalty_at(target, regularizer_value, theta, work):
     """Return r(theta)."""
@@ -412,7 +414,10 @@ CALL_NUMBERS = 10**7
 
 @kernel(counts_references=False)
 def fill_energies(target, pieces, points, work, out):
-    """Fill out with V at each row of points, infinity outside the domain."""
+    """Fill out with V at each row of points.
+
+    V is infinity outside the domain, and NaN if a function failed.
+    """
     for i in range(points.shape[0]):
         status = inside(target, pieces, points[i], work)
         out[i] = np.inf

@@ -298,8 +298,15 @@ class Query:
         """Do nothing, because any number of records will do."""
 
     def answer(self, problem: Problem, rng: np.random.Generator) -> Array:
-        """Return the phase's output."""
+        """Return the phase's output, where it does not depend on earlier phases."""
         raise NotImplementedError
+
+    def answer_at(
+        self, problem: Problem, rng: np.random.Generator, theta: Array, start: Array
+    ) -> Array:
+        """Return the output after a phase from ``start`` to ``theta``."""
+        del theta, start
+        return self.answer(problem, rng)
 
 
 Descent = Loop | Minimization

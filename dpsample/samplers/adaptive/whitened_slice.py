@@ -135,6 +135,7 @@ SliceDraw = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class WhitenedSlicePlan(NamedTuple):
     """Directions, the features along them, and properties of the target."""
@@ -180,6 +181,7 @@ def shift(margins, column, t):
         margins[i] += t * column[i]
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def sum_losses(data, loss_value, margins, column, t, work):
     """Return the sum of phi(u_i + t C_i, y_i), NaN if the loss failed."""

@@ -76,6 +76,7 @@ Refill = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class BatchWork(NamedTuple):
     """Scratch memory of a pass over the records for a limited number of points."""
@@ -128,6 +129,7 @@ def add_dense(data, loss_value, points, work, totals, begin):
     return data.num_records
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def add_row(value, row, out):
     """Add a multiple of a row to out."""
@@ -314,6 +316,7 @@ def fill_batch(target, pieces, plan, state, rng):
         i = progress.num_inside
         proposal = state.workspace.proposals[i]
         square = propose(plan, rng, state.workspace.noise, proposal)
+        # 1 inside, 0 outside, NaN if the domain's function failed.
         status = gibbs_target.inside(target, pieces, proposal, state.work.work)
         if np.isnan(status):
             return FUNCTION_FAILED

@@ -54,6 +54,7 @@ DRAW = types.void(BODY, REGULARIZER, PLAN, vector, SUPPORT, matrix, generator, v
 HALFSPACE_PROPOSALS = 8
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def add_to_nearest_point(plan, mean, support, slack, change, vectors, out):
     """Finish a draw in a halfspace that is far from the mean.

@@ -72,6 +72,7 @@ class Bounds(NamedTuple):
     smoothness: float  # k beta
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class ThinnedWork(NamedTuple):
     """Memory of `ProximalWork`, with the tangents of all records at w."""
@@ -110,6 +111,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
     return state._replace(vectors=vectors, workspace=work)
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def fill_tangents(target, pieces, w, state, gradient):
     """Fill the tangents of all records at w and the gradient of U. Return a code."""

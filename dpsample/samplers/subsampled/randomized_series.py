@@ -96,6 +96,7 @@ SeriesStep = record_dtype(
 )
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def series_length(uniform):
     """Return a length a with P(a >= i) = 1 / i!, from a uniform number.
@@ -165,6 +166,7 @@ class InnerPlan(NamedTuple):
     tilt: Array  # (dim,): s
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class SeriesPlan(NamedTuple):
     """Numbers of a chain.

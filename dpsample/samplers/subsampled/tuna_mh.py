@@ -56,6 +56,7 @@ RecordTest = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class TunaPlan(NamedTuple):
     """Step and factor of the proposals, chi, and the bound C ||x' - x||_p."""
@@ -74,6 +75,7 @@ class TunaWork(NamedTuple):
     test: RecordArray  # one record of `RecordTest`
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def poisson_rate(plan, size):
     """Return the mean number of records that a step with C M = size draws."""
@@ -159,6 +161,7 @@ def step(target, pieces, plan, state, rng):
         fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
         state.counts[COUNT.proposals] += 1
+        # 1 inside, 0 outside, NaN if the domain's function failed.
         status = gibbs_target.inside(target, pieces, proposal, state.work)
         if status == 0.0:
             return OK

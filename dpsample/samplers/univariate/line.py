@@ -77,6 +77,7 @@ class LineVectorRow(NamedTuple):
 ROW = LineVectorRow()
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def exceeds(value, slope, distance, other):
     """Return whether a tangent is above V at a distance, beyond rounding errors."""
