@@ -92,7 +92,7 @@ ShowProgress = Callable[[str], None]
 
 
 def _show_nothing(_text: str) -> None:
-    pass
+    """Show nothing, where many draws are made at once."""
 
 
 # Samplers that have a proof.
@@ -486,8 +486,8 @@ def plan_release(
         # Verification reads public numbers only, so it fails for all records or for
         # none.
         verify_own(certificate)
-        is_full_rejection = isinstance(chosen_sampler, Localized)
-        is_full_rejection = is_full_rejection and not has_equalities(target)
+        # In free coordinates the proof of exact decisions does not apply.
+        is_full = isinstance(chosen_sampler, Localized) and not has_equalities(target)
         return ReleasePlan(
             mechanism=mechanism,
             certificate=certificate,
@@ -495,7 +495,7 @@ def plan_release(
             sampler=chosen_sampler,
             max_work=max_passes,
             grid=grid,
-            may_decide_exactly=is_full_rejection and math.isfinite(error_bound),
+            may_decide_exactly=is_full and math.isfinite(error_bound),
         )
 
     return problem._reuse_plan(key, make_plan)
