@@ -32,6 +32,9 @@ NUM_CHAINS = 2
 
 PROBLEM = """
 import dpsample as dps
+from dpsample.api.sample import _load_libraries
+
+_load_libraries()
 
 data = dps.datasets.logistic({num_records}, {dim}, seed=1)
 problem = dps.Problem(

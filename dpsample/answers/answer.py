@@ -47,8 +47,7 @@ def _ed25519() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
-        message = "Signatures need cryptography: pip install 'dpsample[verify]'."
-        raise ImportError(message) from error
+        raise check.missing_library("A signature", "cryptography", "verify") from error
     return ed25519
 
 
@@ -438,9 +437,9 @@ class Release(Answer):
         if convexity > 0.0:
             reach = 2.0 / np.sqrt(convexity)
             ends = self.theta - reach, self.theta + reach
-            ax.hlines(positions, *ends, color="C0", alpha=0.4, lw=3)
+            ax.hlines(positions, *ends, color="C0", alpha=0.75, lw=3)
         ax.plot(self.theta, positions, "o", color="C0", ms=5, label="private")
-        ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
+        ax.axvline(0.0, color="0.5", lw=0.8, zorder=0)
         ax.set_yticks(positions[::every], self.feature_names[::every])
         ax.set_ylim(count - 0.5, -0.5)
         label = "coefficient"

@@ -55,9 +55,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-DRAWING = "intervals is fitting; after Ctrl-C nothing is returned"
-INTERRUPTED = "intervals was interrupted. Nothing is returned; the budget is spent."
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Intervals:
@@ -133,7 +130,7 @@ class Intervals:
             point, wide = others[0], _quantile(self.level) * others[1]
             style |= {"marker": "x", "color": "0.5", "label": "NOT PRIVATE"}
             ax.errorbar(point, rows + 0.25, xerr=wide, **style)
-        ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
+        ax.axvline(0.0, color="0.5", lw=0.8, zorder=0)
         ax.set_yticks(rows, self.feature_names)
         ax.set_ylim(count - 0.5, -0.5)
         notes = [f"NOTE: {FLAGS[name]}" for name in self.diagnostics["flags"]]
@@ -152,7 +149,7 @@ class Intervals:
             f"\n  NOTE: {FLAGS[name]}" for name in self.diagnostics["flags"]
         )
         return (
-            f"Intervals({100 * self.level:g} % each,\n{table}{flags}\n  "
+            f"Intervals({100 * self.level:g}% each,\n{table}{flags}\n  "
             f"certificate={self.certificate!r})"
         )
 
@@ -202,6 +199,8 @@ def _quantile(level: float) -> float:
     return float(ndtri(0.5 + 0.5 * level))
 
 
+# BLAS has one thread, because the number of threads changes the last bits. NumPy
+# scalars become Python numbers.
 @pauses.single_threaded_blas()
 @check.unwrap_numpy
 def intervals(
@@ -334,7 +333,7 @@ def intervals(
     try:
         with (
             release_streams(seed, 1) as (rng,),
-            screen.patience(DRAWING, is_wanted=progress),
+            screen.patience(screen.FITTING.format("intervals"), is_wanted=progress),
         ):
             means = scores = None
             if plan.normal is None:
@@ -351,7 +350,7 @@ def intervals(
             if plan.scores is not None:
                 scores = noisy_matrix(problem, scored, plan.scores, rng)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(INTERRUPTED) from None
+        raise KeyboardInterrupt(screen.INTERRUPTED.format("intervals")) from None
     result = estimate(plan, problem.facts, theta, curvature, scores, means)
     # Noise may leave a variance below 0. Then nothing is known about this coefficient.
     diagonal = np.diag(result.covariance)

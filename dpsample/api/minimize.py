@@ -39,6 +39,8 @@ class MinimizationPlan:
     risk_bound: float = math.nan  # NaN if it is not known
 
 
+# The first call says that it compiles for about 5 s. BLAS has one thread, because the
+# number of threads changes the last bits. NumPy scalars become Python numbers.
 @screen.compiles_first(seconds=5.0)
 @pauses.single_threaded_blas()
 @check.unwrap_numpy
@@ -60,7 +62,7 @@ def minimize(
     problem : Problem
         Records, loss, domain and declared bounds.
     optimizer : Optimizer
-        One of `dpsample.optimizers`.
+        Method and its options, one of `dpsample.optimizers`.
     budget : Budget or None
         Epsilon, delta and the neighboring relation. With None there is no noise and no
         certificate.

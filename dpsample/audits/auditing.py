@@ -222,8 +222,10 @@ def audit(
         event=event,
         epsilon_lower=bounds.epsilon_lower,
         gdp_lower=bounds.gdp_lower,
+        # The curve contains the budget's own epsilon, at the multiple 1.
         delta_lower=float(bounds.delta_lower[MULTIPLES.index(1.0)]),
         curve=AuditCurve(epsilons, bounds.delta_lower, bounds.delta_estimate, claimed),
+        # Both halves have this number of draws of P.
         num_draws=2 * scores.first[0].size,
         alpha=alpha,
         notes=scores.notes,
@@ -240,11 +242,13 @@ def claimed_curve(
     2015). gdp-GDP implies the Gaussian curve, and an event implies its own curve. The
     smallest of these bounds is returned.
     """
+    # With e^-epsilon factored out, so that a large epsilon does not overflow.
     below = 1.0 - (1.0 - budget.delta) * (
         np.exp(np.minimum(epsilons, budget.epsilon) - budget.epsilon)
         + np.exp(-budget.epsilon)
     ) / (1.0 + np.exp(-budget.epsilon))
     claimed = np.where(epsilons >= budget.epsilon, budget.delta, below)
+    # Every bound that is claimed must hold, and so must the smallest of them.
     if gdp is not None:
         claimed = np.minimum(claimed, [gaussian_delta(float(e), gdp) for e in epsilons])
     if event is not None:
@@ -288,5 +292,5 @@ def _line(is_wanted: bool) -> Iterator[Progress]:
     """Show the share of draws that are done, in a terminal or notebook."""
     with screen.line(is_wanted) as paint:
         yield lambda share, findings="": paint(
-            f"audit: {100.0 * share:3.0f} % of the draws{findings}"
+            f"audit: {100.0 * share:3.0f}% of the draws{findings}"
         )

@@ -77,6 +77,8 @@ def exponential_scores(
 
     common_sampler = _sampler(sampler, targets)
     roots = seed_sequence(seed).spawn(2)
+    # P and Q have streams of their own, so that neither depends on the other's number
+    # of draws.
     (p, note), (q, other_note) = (
         _draw(
             targets[i],
@@ -159,6 +161,7 @@ def _iid(prepared: Prepared) -> Draw:
 
     def draw(rng: np.random.Generator, count: int) -> Array:
         rows, stats = np.empty((count, dim)), np.empty((count, NUM_STATS))
+        # One call makes all draws, because each is independent of the state.
         advance(prepared.init(), rng, rows, stats)
         return rows
 
@@ -171,6 +174,7 @@ def _thinned_draw(prepared: Prepared, thin: int) -> Draw:
 
     def draw(rng: np.random.Generator, count: int) -> Array:
         state = prepared.init(prepared.draw_start(rng))
+        # Draws before the warm-up ends are not used.
         chains.advance(advance, state, rng, prepared.num_warmup)
         # At most 4096 draws of a chain are in memory before thinning.
         draws, size = np.empty((count, dim)), max(1, 4096 // thin)
@@ -179,6 +183,7 @@ def _thinned_draw(prepared: Prepared, thin: int) -> Draw:
             part = draws[begin : begin + size]
             used = slice(0, len(part) * thin)
             advance(state, rng, rows[used], stats[used])
+            # The last of each ``thin`` draws is kept.
             part[:] = rows[used][thin - 1 :: thin]
         return draws
 
@@ -199,6 +204,7 @@ def _thinning(
     scores = draw_outputs(
         _thinned_draw(prepared, 1), chain_streams, count, threads=threads, score=score
     )
+    # The effective size is that of the scores, because only they are compared.
     size = effective_size(scores.reshape(len(chain_streams), pilot_draws, 1))
     time = count / size if size > 0.0 else float(max_thin)
     # Two draws are three autocorrelation times apart. If one mode dominates, the
@@ -249,6 +255,7 @@ def differing_records(
     if first.offset.size or second.offset.size:
         changed |= _offsets(problem) != _offsets(neighbor)
     positions = np.flatnonzero(changed)
+    # Two records that differ need an audit of groups, and none would make P = Q.
     if positions.size != 1:
         condition = "different from problem in exactly one record"
         got = f"{positions.size} records that differ"
@@ -389,11 +396,15 @@ def exact_curve(
     curves = []
     for panels in (num_panels // 2, num_panels):
         _, (p, q) = discretize(pair, origin, factor, num_panels=panels)
+        # delta(epsilon) is the mass of (Q - e^epsilon P)_+, and the same with P and Q
+        # exchanged.
         directions = [
             [np.maximum(a - np.exp(e) * b, 0.0).sum() for e in levels]
             for a, b in ((q, p), (p, q))
         ]
         curves.append(np.array(directions))
+    # The change under halving is larger than the error of the finer grid if the error
+    # falls as it should.
     coarse, fine = curves
     error = np.abs(fine - coarse).max(axis=0)
     return ExactCurve(epsilons=levels, forward=fine[0], backward=fine[1], error=error)

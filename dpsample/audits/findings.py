@@ -150,6 +150,8 @@ class AuditReport:
             refuted.append(
                 f"gdp >= {self.gdp_lower:.4g}, claimed {self.gdp_claimed:.4g}"
             )
+        # A claim may fail between the points at which it was stated. The largest excess
+        # is shown.
         above = np.flatnonzero(curve.delta_lower > curve.claimed)
         if above.size and not refuted:
             i = int(above[np.argmax((curve.delta_lower - curve.claimed)[above])])
@@ -231,6 +233,7 @@ class AuditReport:
         ax.plot(self.budget.epsilon, self.budget.delta, "k+", ms=10, label="budget")
         ax.set_yscale("log")
         ax.set_ylim(bottom=1e-3 * self.budget.delta)
+        # Deltas of less than a thousandth of the budget's are of no interest.
         ax.set_xlabel("epsilon")
         ax.set_ylabel("delta")
         ax.set_title("refuted" if self.is_refuted else "not refuted")
@@ -281,6 +284,8 @@ def lower_bounds(
 
     The probability that any of the bounds is wrong is at most ``alpha``.
     """
+    # With P and Q exchanged and all signs changed, the events are {score < t}, which
+    # are more probable under P.
     swapped = [(-q, -p) for p, q in (scores.first, scores.second)]
     directions = Events(scores.first, scores.second), Events(*swapped)
     # Half of alpha is shared by six binomial bounds: two for each direction of
@@ -290,6 +295,7 @@ def lower_bounds(
     gdp_lower = directions[0].gdp(headline_alpha)
     # Two binomial bounds for each event, and a bound of a mean if the ratio is known.
     per_point = 3 if scores.kind == "log ratio" else 2
+    # One half of alpha is shared by two directions and all epsilons.
     shared = 0.5 * alpha / (2 * per_point * len(epsilons))
     lower = np.array(
         [max(events.delta(e, shared) for events in directions) for e in epsilons]
@@ -310,6 +316,7 @@ def lower_bounds(
 
 def loss(ratio: Array, epsilon: float) -> Array:
     """Return (1 - e^{epsilon - ratio})_+, whose mean is delta(epsilon)."""
+    # 1 - e^x by expm1, which keeps the digits of small privacy losses.
     return np.asarray(-np.expm1(np.minimum(epsilon - ratio, 0.0)))
 
 
@@ -320,6 +327,8 @@ def _expected_losses(
 
     No event is chosen on the first half, so both halves are used.
     """
+    # Under the log ratio L = log(Q/P), delta in one direction is a mean over draws of
+    # Q, and in the other one a mean over draws of P with -L.
     forward = np.concatenate([scores.first[1], scores.second[1]])
     backward = -np.concatenate([scores.first[0], scores.second[0]])
     bounds, means = [], []
@@ -423,6 +432,8 @@ class Events:
     def _lower(self, gain: Callable[[Array, Array], Array], alpha: float) -> float:
         """Return the bound on the second half at the best threshold of the first."""
         best = self._best(gain, alpha)
+        # The event was fixed on the first half, so that the bounds on the second one
+        # need no correction for the choice.
         at = slice(best, best + 1)
         counts = Counts(
             self.second.above_p[at], self.second.above_q[at], self.second.size
@@ -452,6 +463,7 @@ def _candidates(scores: tuple[Array, Array]) -> Array:
     # are spread evenly over the ranks.
     tail = np.geomspace(1.0, size, 150)
     ranks = np.unique(np.concatenate([tail, np.linspace(1.0, size, 100)]).round())
+    # The r-th largest score of a sample is at position n - r of the sorted ones.
     places = size - ranks.astype(np.int64)
     return np.unique(np.concatenate([values[places] for values in scores]))
 
@@ -459,6 +471,7 @@ def _candidates(scores: tuple[Array, Array]) -> Array:
 def _count(scores: tuple[Array, Array], thresholds: Array) -> Counts:
     """Count sorted scores above thresholds."""
     size = len(scores[0])
+    # With side="right", scores equal to a threshold are not above it.
     places = [np.searchsorted(v, thresholds, side="right") for v in scores]
     above = size - np.array(places, dtype=np.float64)
     return Counts(above[0], above[1], size)

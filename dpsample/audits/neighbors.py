@@ -1,8 +1,9 @@
 """Neighbors: pairs of problems on which a mechanism is hardest to defend.
 
 Every function takes public facts and returns two problems that have them and differ in
-one record, the last one. The other records are neutral if there is no intercept: the
-loss of a row of zeros is the same at every theta, so it does not change the density.
+one record, the last one. The other records are *neutral* if there is no intercept: the
+loss of a row of zeros is the same at every theta, so it does not change the density. A
+record is *extreme* if its gradient is as large as the facts allow.
 """
 
 from typing import Any, Literal
@@ -74,6 +75,7 @@ def worst_case(
     # On the unit ball of l_s, ||x||_q is largest at a unit vector if s <= q, and for
     # equal entries if s > q.
     direction: Direction = "axis" if facts.row_norm <= norms.dual(p) else "corner"
+    # The component along the vector of ones does not change the loss on a simplex.
     if facts.domain.is_simplex and _row_width(facts) > 1:
         direction = "difference"
     if relation == "zero_out":
@@ -142,6 +144,7 @@ def copies(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     [1.0, 1.0, 1.0, -1.0]
     """
     _require_facts(facts)
+    # All records pull theta in the same direction.
     rows = np.tile(_make_extreme_row(facts, direction), (facts.num_records, 1))
     responses = np.full(facts.num_records, _largest_response(facts))
     return _make_pair(facts, rows, responses, direction=direction)
@@ -175,10 +178,13 @@ def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     """
     _require_facts(facts)
     rows = np.tile(_make_extreme_row(facts, direction), (facts.num_records, 1))
+    # Alternating signs make a sum that is symmetric about 0.
     signs = np.where(np.arange(facts.num_records) % 2 == 0, 1.0, -1.0)
     # A regression loss is least at the response, so its margin is 0 for response 0.
     label_size = 1.0 if facts.loss.is_classification else 0.0
     responses = label_size * signs
+    # A linear loss <response * row, theta> has no non-smooth point. Rows of alternating
+    # sign balance its slopes.
     if facts.loss.name == "linear":
         rows, responses = (
             rows * signs[:, None],
@@ -241,7 +247,7 @@ def shifts(
     dim : int
         Number of coordinates.
     sensitivity : float
-        Distance in l_p, > 0.
+        Distance of the two data sets in l_p, > 0.
     p : float
         Norm in [1, inf].
 
@@ -260,7 +266,9 @@ def shifts(
     check.at_least(1.0, p=p)
     axis, diagonal = _first_axis(dim), np.ones(dim)
     return tuple(
-        (np.zeros(dim), sensitivity * v / norms.norm(v, p)) for v in (axis, diagonal)
+        # Scaled to distance ``sensitivity`` in l_p.
+        (np.zeros(dim), sensitivity * v / norms.norm(v, p))
+        for v in (axis, diagonal)
     )
 
 
@@ -294,6 +302,8 @@ def _make_extreme_row(facts: PublicFacts, direction: Direction) -> Array:
         row[1] = -1.0
     shape = facts.domain.matrix_shape
     if shape is not None:
+        # The identity has equal singular values, and so is the corner of a Schatten
+        # ball.
         if direction == "corner":
             row = np.eye(*shape).reshape(-1)
         size = norms.schatten(row, facts.row_norm, shape)
@@ -337,6 +347,7 @@ def _make_pair(
     ``rows`` has shape (num_records, width) and ``responses`` shape (num_records,).
     """
     row, bound = _make_extreme_row(facts, direction), _largest_response(facts)
+    # The pair differs in the last record only, because the others are the same arrays.
     records = (row, bound), ((row, -bound) if last is None else last)
     first, second = (
         _problem(

@@ -78,6 +78,7 @@ def draw_outputs(
     shape (num_draws, dim). With a ``score`` it has one number for each row, the shape
     (num_draws,), and the rows themselves are not kept.
     """
+    # Sizes that differ by at most one.
     sizes = [len(part) for part in np.array_split(np.empty(num_draws), len(streams))]
 
     def work(rng: np.random.Generator, size: int) -> list[Array]:
@@ -133,6 +134,7 @@ def check_pair(
                 relation,
                 remedy,
             )
+        # Twice the distance of the same mechanism under "zero_out".
         reach = 2.0 * reach
     size = mechanism.change(value, neighbor)
     # The distance of a pair may be rounded up, so a little more than allowed passes.
@@ -228,6 +230,7 @@ def _four_parts(
 
     Part i is of the distribution i % 2, in half i // 2 of the draws.
     """
+    # One root for each part, so that no part depends on how much another one draws.
     roots = seed_sequence(seed).spawn(4)
 
     def draw(i: int, score: Score | None) -> Array:
@@ -271,6 +274,7 @@ def learn(outputs_p: Array, outputs_q: Array) -> Discriminant:
     pooled = np.clip(np.concatenate([p, q]), -FARTHEST, FARTHEST)
     low, center, high = np.quantile(pooled, [0.25, 0.5, 0.75], axis=0)
     # A discrete output can have no spread between its quartiles.
+    # The quartiles of a normal distribution are 1.35 standard deviations apart.
     scale = np.where(high > low, (high - low) / 1.35, pooled.std(axis=0))
     scale = np.where(scale > 0.0, scale, 1.0)
     dim = pooled.shape[1]
@@ -288,12 +292,15 @@ def _logistic(features: Array, labels: Array) -> Array:
 
     rows = np.column_stack([features, np.ones(len(features))])
     penalty = np.full(rows.shape[1], RIDGE * len(rows))
+    # The intercept, in the last column, is not penalized.
     penalty[-1] = 0.0
     weights = np.zeros(rows.shape[1])
     # Newton's method ends when no coefficient changes by 1e-8, usually after ten steps.
     for _ in range(25):
         share = expit(rows @ weights)
         slope = rows.T @ (share - labels) + penalty * weights
+        # Weights p (1 - p) of saturated outputs are raised, so that the curvature
+        # matrix stays invertible.
         curvature = (rows * np.maximum(share * (1.0 - share), 1e-6)[:, None]).T @ rows
         curvature[np.diag_indices_from(curvature)] += penalty + 1e-9 * len(rows)
         step = np.linalg.solve(curvature, slope)

@@ -51,10 +51,6 @@ from dpsample.privacy.accounting.events import Event
 NUM_WARMUP_ROUNDS = 20
 # Values of mu, each of which is a claim of mu-GDP.
 GDP_GRID = np.geomspace(1e-2, 16.0, 96)
-LEARNED_NOTE = (
-    "the score is a logistic discriminant of outputs, learned from draws that are not "
-    "bet on: a better score may find more"
-)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -98,6 +94,7 @@ class SequentialTest:
         while num_done < len(first):
             # Events are chosen again after a tenth of the rounds so far, but at the
             # latest after 2000 rounds.
+            # Choosing at each round would sort scores as often as there are rounds.
             width = min(max(NUM_WARMUP_ROUNDS, int(0.1 * self.rounds)), 2000)
             part = slice(num_done, num_done + width)
             self._play(first[part], second[part])
@@ -108,6 +105,7 @@ class SequentialTest:
         payoffs = self._payoffs_of(first, second)
         if self.rounds >= NUM_WARMUP_ROUNDS:
             self._bet(payoffs)
+        # The present rounds count for later bets only, after they are bet on.
         self.rounds += len(first)
         sums = payoffs.sum(axis=2), (payoffs**2).sum(axis=2)
         self.payoffs += np.stack(sums, axis=2)
@@ -138,8 +136,12 @@ class SequentialTest:
         second_moment = square - 2.0 * deltas * mean + deltas**2 + 1.0 / num_rounds
         # Half of the largest bet with which the wealth W stays positive.
         max_bet = 0.5 / (np.exp(self.epsilons) + deltas)
+        # Kelly's bet for small payoffs, the mean over the second moment. Only bets >= 0
+        # are fair, because the claim bounds the mean payoff from above.
         bets = np.clip(mean_payoff / second_moment, 0.0, max_bet)[..., None]
         log_factors = np.log1p(bets * (payoffs - deltas[..., None]))
+        # Logarithms of the wealth after every round, so that the first round with
+        # enough is found.
         log_wealth = self.log_wealth[..., None] + np.cumsum(log_factors, axis=-1)
         # The exponential must not overflow.
         wealth = np.exp(np.minimum(log_wealth, 600.0)).mean(axis=(1, 2))
@@ -165,6 +167,8 @@ class SequentialTest:
         if not gap > 1e-3 * math.sqrt(max(variance, 0.0)):
             return never
         middle = 0.5 * float(means.sum())
+        # Two normals of variance v and means m_P > m_Q have the log ratio (x - middle)
+        # gap / v, which is epsilon at middle + v epsilon / gap.
         return np.array([[middle], [-middle]]) + variance * self.epsilons / gap
 
     @property
@@ -175,6 +179,7 @@ class SequentialTest:
     @property
     def gdp_lower(self) -> float:
         """Lower bound of gdp, valid in all rounds together."""
+        # The first mu of the grid that still stands.
         standing = np.flatnonzero(~self.is_refuted[1:])
         num_refuted = int(standing[0]) if standing.size else len(GDP_GRID)
         return float(GDP_GRID[num_refuted - 1]) if num_refuted else 0.0
@@ -287,7 +292,8 @@ def start_report(
 
     ``learn`` is a function of a seed that learns a score, or None if one is known.
     """
-    # The square of the exponential of 300 does not overflow.
+    # A claim holds at every epsilon, and bets are on four of them. The square of the
+    # exponential of 300 does not overflow.
     multiples = np.array([0.0, 0.25, 0.5, 1.0])
     epsilons = np.minimum(claim["budget"].epsilon * multiples, 300.0)
     test = SequentialTest(
@@ -350,8 +356,12 @@ def continue_audit(
         test.update(first, second)
         batch, notes = batch + 1, scores.notes
         if known_score:
+            learned_note = (
+                "the score is a logistic discriminant of outputs, learned from draws "
+                "that are not bet on: a better score may find more"
+            )
             notes = tuple(
-                LEARNED_NOTE if note == GIVEN_NOTE else note for note in notes
+                learned_note if note == GIVEN_NOTE else note for note in notes
             )
         evidence = f", e-value {test.e_value:.3g}, gdp >= {test.gdp_lower:.3g}"
         on_progress(min(1.0, test.rounds / num_draws), evidence)

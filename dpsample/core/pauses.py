@@ -55,6 +55,7 @@ def new_control() -> RecordArray:
     return control
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def is_due(control: Any) -> bool:
     """Count a unit of work. Return whether it is time to return to Python.

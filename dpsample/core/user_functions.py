@@ -60,6 +60,7 @@ def _compile_cast(entry_type: types.Type) -> Callable[[int], Any]:
         del context, address
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            # An address in a constant of the machine code, cast to a pointer.
             pointer_type = context.get_value_type(signature.return_type)
             return builder.inttoptr(args[0], pointer_type)
 
@@ -101,6 +102,8 @@ class RecordedErrors:
 
     Python would print each. The last one is kept, for the message of a later error.
     """
+
+    # Errors so far, and how many callers record.
 
     def __init__(self) -> None:
         self.lock, self.depth, self.last = threading.Lock(), 0, ""
@@ -148,10 +151,12 @@ class RecordedErrors:
     def _record(self, unraisable: "sys.UnraisableHookArgs") -> None:
         """Keep an error of a C function of Numba, and pass others on."""
         if "CPUContext" not in str(unraisable.object):
+            # Errors of anything else than Numba's C functions are not ours.
             self.usual(unraisable)
             return
         error, trace, where = unraisable.exc_value, unraisable.exc_traceback, ""
         file, line = "", 0
+        # The last frame of the traceback is where the user's code raised.
         while trace is not None:
             file, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
             source = linecache.getline(file, line).strip()
@@ -210,6 +215,7 @@ class UserData:
     def _copy(cls, data: object) -> Any:
         """Return a copy of data: one item, or a tuple of them of the same class."""
         if isinstance(data, tuple):
+            # Each part is copied by itself, so that a tuple keeps its class.
             parts = [cls._copy_item(item) for item in data]
             is_named = hasattr(data, "_fields")
             return type(data)(*parts) if is_named else tuple(parts)
@@ -278,6 +284,7 @@ class UserData:
         lines, names = [], dict[str, object](carray=carray, fix=_as_read_only)
         for i, item in enumerate(self.items):
             if isinstance(item, np.ndarray) and item.ndim:
+                # The cast to a pointer of the array's type, and the shape as text.
                 cast, shape = (
                     f"as_{item.dtype.name}",
                     f"({', '.join(map(str, item.shape))},)",

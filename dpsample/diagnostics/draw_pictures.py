@@ -41,7 +41,9 @@ NUM_ANGLES = 721
 # Orthonormal directions in the plane of the simplex of three coefficients. The entries
 # of each add up to zero.
 HULL = np.array([[1.0, -1.0, 0.0], [-1.0, -1.0, 2.0]]) / np.sqrt([[2.0], [6.0]])
-# Chains differ by marker and line, not by color alone.
+# Chains differ by marker and line, not by color alone. Each color has a contrast of at
+# least 3 to white (WCAG), which Matplotlib's second color has not.
+COLORS = ("C0", "C3", "C2", "C4")
 MARKERS = ("o", "^", "s", "x")
 LINES = ("-", "--", ":", "-.")
 Look = dict[str, Any]  # keywords of lines
@@ -210,8 +212,9 @@ def _scatter(ax: Axes, points: Array) -> None:
     # More than 4000 points would look like one spot.
     stride = -(-points.shape[0] * points.shape[1] // 4000)
     for c, chain in enumerate(points[:, ::stride]):
-        style: Look = {"marker": MARKERS[c % 4], "ls": "", "ms": 3.0, "alpha": 0.8}
-        ax.plot(*chain.T, label=f"chain {c}", mew=0.6, mfc="none", **style)
+        style: Look = {"marker": MARKERS[c % 4], "color": COLORS[c % 4]}
+        style |= {"ls": "", "ms": 3.0, "mew": 0.6, "mfc": "none"}
+        ax.plot(*chain.T, label=f"chain {c}", **style)
 
 
 def _view(points: Array, boundary: Array) -> Array:
@@ -436,21 +439,20 @@ def _plot_by_arviz(
     if name == "plot_ess_evolution":
         options["min_ess"] = MIN_ESS
         options["visuals"] = {
-            "ess_tail": {"marker": "^"},
-            "ess_tail_line": {"linestyle": "--"},
+            "ess_tail": {"marker": "^", "color": COLORS[1]},
+            "ess_tail_line": {"linestyle": "--", "color": COLORS[1]},
         }
     try:
         import arviz_plots
     except ImportError as error:
-        raise ImportError(
-            "plots of chains need arviz-plots: pip install 'dpsample[plots]'"
-        ) from error
+        raise check.missing_library(name, "arviz-plots", "plots") from error
     columns = min(3, len(names))
     # The legend needs 0.6 inches.
     size = (PANEL[0] * columns, PANEL[1] * -(-len(names) // columns) + 0.6)
     if chains_of:
         options["aes"] = {"color": ["chain"], "linestyle": ["chain"]}
         options["aes_by_visuals"] = {chains_of: ["color", "linestyle"]}
+        options["color"] = COLORS
     plot = getattr(arviz_plots, name)(
         draws,
         var_names="theta",
@@ -475,8 +477,8 @@ def _explain(plot: PlotCollection, columns: int) -> None:
     figure = plot.viz["figure"].item()
     lines = [
         Line2D([], [], color="C0", marker="o", label="bulk"),
-        Line2D([], [], color="C1", marker="^", ls="--", label="tail"),
-        Line2D([], [], color="0.3", ls="-.", label=f"{MIN_ESS:g}, the least useful"),
+        Line2D([], [], color=COLORS[1], marker="^", ls="--", label="tail"),
+        Line2D([], [], color="0.3", ls="-.", label=f"smallest useful, {MIN_ESS:g}"),
     ]
     figure.legend(handles=lines, loc="outside lower center", ncols=min(columns, 3))
 

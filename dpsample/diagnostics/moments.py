@@ -8,7 +8,6 @@ the exact moment shows an error of the sampler and not a short run.
 them, and compares them at one level for all of them.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.renamed import warn_renamed
 from dpsample.core.streams import Seed, seed_sequence
 from dpsample.diagnostics import couplings, laws
 from dpsample.diagnostics.couplings.meeting import check_counts
@@ -60,11 +60,7 @@ class MomentCheck:
     @property
     def found(self) -> couplings.UnbiasedMoments:
         """The former name of ``moments``, which goes with the next version."""
-        warnings.warn(
-            "found is now moments. The former name goes with the next version.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn_renamed("found", "moments", stacklevel=2)
         return self.moments
 
     @property
@@ -187,6 +183,7 @@ def unbiased_moments(
     if num_draws is not None:
         check.integer(1, num_draws=num_draws)
     check_counts(replicates, threads)
+    # Tuning, pilot pairs and the pairs that count have streams of their own.
     tuning, pilot, main = seed_sequence(seed).spawn(3)
     prepared = prepare(sampler, target, tuning)
     options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
@@ -221,6 +218,7 @@ def unbiased_moments(
             else np.asarray((estimate - exact_value) / error)
             for estimate, error, exact_value in rows
         ),
+        # A two-sided limit of Student's distribution.
         limit=float(t.isf(0.5 * false_alarm / max(1, number), replicates - 1)),
         false_alarm=float(false_alarm),
     )
@@ -234,6 +232,7 @@ def _exact(
     if form is not None and not any(map(callable, moments)):
         values: dict[Any, Array] = {
             "theta": form.mean,
+            # E theta^2 = Var theta + (E theta)^2.
             "theta_squared": form.variance + form.mean**2,
         }
         return "closed form", tuple(values[name] for name in moments)

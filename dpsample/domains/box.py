@@ -31,6 +31,7 @@ from dpsample.numerics.norms import norm
 SAFE = 1.0 - 8.0 * 2.0**-53
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def box_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if every coordinate is between its bounds, otherwise 0."""
@@ -62,6 +63,7 @@ def box_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
             high = SAFE * ((body.upper[i] - theta[i]) / direction[i])
             first = max(first, min(low, high))
             last = min(last, max(low, high))
+    # t = 0 is in the chord, also if rounding has put the point outside.
     out[0] = min(first, 0.0)
     out[1] = max(last, 0.0)
 
@@ -199,6 +201,7 @@ class Box(Domain):
         """Return the midpoint, or a point a little inside of the only finite bound."""
         lower, upper = self._bounds(dim)
         # The distance grows with the bound, so that rounding keeps the point inside.
+        # Without any finite bound the interval is [-1, 1], and the center 0.
         finite = np.where(
             np.isfinite(lower), lower, np.where(upper < np.inf, upper, 1.0)
         )
@@ -231,6 +234,7 @@ class Box(Domain):
     def _gauge_rows(self, rows: Array) -> Array:
         """Return the largest ratio of a coordinate and its bound."""
         lower, upper = self._bounds(rows.shape[1])
+        # The bound on the side to which the coordinate points.
         sides = np.where(rows > 0.0, upper, lower)
         with np.errstate(divide="ignore", invalid="ignore"):
             shares = np.where(rows == 0.0, 0.0, np.abs(rows / sides))

@@ -50,6 +50,7 @@ membership_at = function_at(IS_INSIDE)
 normal_at = function_at(NORMAL)
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def custom_contains(body, theta, out):
     """Write 1 inside and 0 outside; NaN stays if the user's function raised."""
@@ -76,6 +77,7 @@ def find_end(body, start, direction, sign):
         size += direction[j] * direction[j]
     if size == 0.0:
         return np.inf
+    # The first guess is a move of length 1.
     low, high = 0.0, 1.0 / math.sqrt(size)
     # Doubling or halving brackets the end between two powers of 2.
     is_outside = False
@@ -168,6 +170,7 @@ def fill_normal(body, theta, normal):
     for j in range(dim):
         coordinate = ray[j]
         ray[j] = coordinate + step
+        # The end of a ray from the center is 1 / gauge, in units of the ray.
         above = 1.0 / find_end(body, body.center, ray, 1.0)
         ray[j] = coordinate - step
         below = 1.0 / find_end(body, body.center, ray, 1.0)
@@ -196,10 +199,10 @@ def custom_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
 
     Up to the time ``inside_until`` the path is certified to be inside.
     """
-    dim, inside, bends = theta.shape[0], np.empty(1), False
+    dim, inside, is_curved = theta.shape[0], np.empty(1), False
     point = buffer[:dim]
     for j in range(dim):
-        bends = bends or pull[j] != 0.0
+        is_curved = is_curved or pull[j] != 0.0
     out[TIME], out[FACET] = np.inf, HAS_NORMAL
     inside_until, width = 0.0, horizon
     # One call tries at most 60 pieces of a path, and the next call goes on from there.
@@ -221,7 +224,8 @@ def custom_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
                 else:
                     high = middle
             stop = low
-        if not bends or is_triangle_inside(
+        # A straight piece is inside if both ends are. A curved one needs the triangle.
+        if not is_curved or is_triangle_inside(
             body, theta, velocity, pull, inside_until, stop, point, inside
         ):
             if is_exit:
@@ -229,6 +233,7 @@ def custom_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
                 fill_normal(body, point, normal)
                 out[TIME] = stop
                 return
+            # The next piece is longer, because this one was certified.
             inside_until, width = stop, 4.0 * width
             if stop == horizon:
                 return

@@ -64,6 +64,13 @@ def _box_support_sparse(rows: CSR, lower: Array, upper: Array) -> Array:
 class Width(NamedTuple):
     """Gaussian width and the standard error of its simulation, 0 if it is exact.
 
+    Attributes
+    ----------
+    value : float
+        Mean over standard normal vectors z of the maximum of <z, x> over the body.
+    standard_error : float
+        Standard error of the value.
+
     Examples
     --------
     >>> from dpsample.domains import Box
@@ -150,6 +157,7 @@ def simulate_width(
     return Width(length * float(heights.mean()), length * error)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class Body(NamedTuple):
     """Parameters of a domain's compiled functions, one compiled type for all domains.
@@ -228,7 +236,7 @@ class Domain(Spec):
     Attributes
     ----------
     name : str
-        Name in `to_dict`.
+        Name of the domain's type in `to_dict`.
     contains_piece, project_piece, chord_piece : compiled functions
         Functions with the signatures ``CONTAINS``, ``PROJECT`` and ``CHORD``.
     is_whole_space, is_simplex, is_polytope : bool
@@ -279,6 +287,8 @@ class Domain(Spec):
     def half_widths(self, dim: int) -> Array:
         """Return half of the width along each axis, shape (dim,)."""
         self.check(dim)
+        # The support function of e_j and of -e_j gives the largest and minus the least
+        # value.
         eye = np.eye(dim)
         return np.asarray(0.5 * (self.support(eye) + self.support(-eye)))
 

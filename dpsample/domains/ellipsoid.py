@@ -29,6 +29,7 @@ SAFE = 1.0 - 2.0**-50
 MAX_STEPS = 100
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def root_times(body, i, offset):
     """Return the product of a row of the root with a vector."""
@@ -87,8 +88,10 @@ def ellipsoid_chord(body, theta, direction, out):
         return
     # A point that rounding has put outside has the chord 0.
     excess = min(0.0, excess)
+    # The roots of square t^2 + 2 cross t + excess = 0.
     root = math.sqrt(cross * cross - square * excess)
-    # The sum of terms of one sign loses no digits; the product gives the other root.
+    # The sum of terms of one sign loses no digits. The product of the roots, excess /
+    # square, gives the other root.
     total = -(cross + math.copysign(root, cross))
     first = total / square
     second = excess / total if total != 0.0 else 0.0
@@ -141,6 +144,7 @@ def ellipsoid_project(body, theta, out):
         size = heights[i] / (1.0 + s * lengths[i]) / lengths[i]
         for j in range(dim):
             out[j] += size * body.root[i, j]
+    # Rounding may leave the point outside. The pull grows up to 1, at the center.
     pull = 2.0**-52
     while squared_gauge(body, out) > 1.0:
         for j in range(dim):
@@ -160,6 +164,7 @@ def ellipsoid_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
         # Times are in units of the horizon.
         rate = root_times(body, i, velocity) * horizon
         bend = 0.5 * root_times(body, i, pull) * horizon * horizon
+        # y(t) = y + rate t + bend t^2, whose square is added up by powers of t.
         c0 += y * y
         c1 += 2.0 * y * rate
         c2 += rate * rate + 2.0 * y * bend
@@ -175,6 +180,7 @@ def ellipsoid_exit(body, theta, velocity, pull, horizon, buffer, normal, out):
     out[TIME] = time
     for j in range(dim):
         normal[j] = 0.0
+    # Half of the gradient of |y|^2 at the exit is root' y.
     for i in range(dim):
         y = 0.0
         for j in range(dim):

@@ -184,6 +184,7 @@ class LargePolytope:
     def to_given(self, z: Array) -> Array:
         """Return the user's coordinates of points z, along the last axis."""
         reduced = self.reduction
+        # x is unit (spread z + shift).
         points = z @ reduced.spread.T + reduced.shift
         return np.asarray(self.unit * points)
 
@@ -222,7 +223,9 @@ class LargePolytope:
             eye = np.eye(self.dim)
             return np.zeros(self.dim), eye, self.coordinates.basis
         origin, basis = self.coordinates[:2]
+        # basis = N R.
         normal, triangle = np.linalg.qr(basis)
+        # The part of the origin that is orthogonal to all directions of the hull.
         return origin - normal @ (normal.T @ origin), normal, triangle
 
     @cached_property
@@ -240,6 +243,8 @@ class LargePolytope:
     def free_rows(self) -> tuple[Array, Array]:
         """Unit rows and bounds of the inequalities in w."""
         shortest, basis, root = self.hull
+        # w = R v + start, so that rows v <= 1 becomes rows R^-1 w <= 1 + rows R^-1
+        # start.
         rows = np.linalg.solve(root.T, self.chart.rows.T).T
         start = basis.T @ (self.coordinates.origin - shortest)
         sizes = np.linalg.norm(rows, axis=1)
@@ -306,6 +311,7 @@ class LargePolytope:
         # Interval arithmetic of x = spread z + shift.
         low, high = self._ranges
         reduced = self.reduction
+        # Least and largest values of x by the signs of the entries.
         positive = reduced.spread.maximum(0.0)
         negative = reduced.spread - positive
         error = self._program_error
@@ -426,6 +432,7 @@ class LargePolytope:
         fixed = np.zeros(self.dim, dtype=bool)
         fixed[self._fixed] = True
         # A row is constant if the basis of the affine hull is orthogonal to it.
+        # Sizes are sums of entries, to which rounding errors of a product are relative.
         sizes: Array = np.asarray(abs(self.system.rows).sum(axis=1)).ravel()
         basis = self.coordinates.basis / self.unit
         along = np.abs(np.asarray(self.system.rows @ basis))
@@ -439,6 +446,8 @@ class LargePolytope:
             return inner_points
         tight = self._hidden[1]
         rows, limits = system.rows[np.flatnonzero(~tight)], system.limits[~tight]
+        # Towards the analytic center, by a share that doubles until all points are
+        # inside.
         pull, center = 2.0**-52, self.to_given(self.chart.origin)
         for _ in range(50):
             is_out = (np.asarray(inner_points @ rows.T) > limits).any(axis=1)

@@ -60,6 +60,7 @@ MANY = 50
 LARGE = 50
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Return ``max_i <a_i, theta + t direction> - b_i`` over the inequalities."""
@@ -69,16 +70,47 @@ def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> floa
         for j in range(len(theta)):
             total += body.matrix[i, j] * (theta[j] + t * direction[j])
         excess = total - body.bounds[i]
+        # NaN is the only number that differs from itself.
         if excess != excess:
             return np.nan
         worst = max(worst, excess)
     return worst
 
 
+# The sums may be taken in any order, so that the loop is vectorized.
+@kernel(counts_references=False, fastmath={"reassoc", "contract"})
+def sum_quickly(matrix: Array, i: int, theta: Array) -> tuple[float, float]:
+    """Return the sum of the products of a row and a point, and of their sizes."""
+    total, size = 0.0, 0.0
+    for j in range(len(theta)):
+        product = matrix[i, j] * theta[j]
+        total += product
+        size += abs(product)
+    return total, size
+
+
+@kernel(counts_references=False)
+def holds(body: Body, i: int, theta: Array) -> bool:
+    """Return whether ``<a_i, theta> <= b_i`` for the sum from left to right.
+
+    A vectorized sum takes a tenth of the time. It decides unless the difference is as
+    small as the rounding errors of both sums, each at most n 2^-53 times the sum of the
+    sizes, nearly.
+    """
+    total, size = sum_quickly(body.matrix, i, theta)
+    # Products below the smallest normal number have errors that are below 1e-300.
+    error = 2.0**-50 * len(theta) * size + 1e-300
+    if total + error <= body.bounds[i]:
+        return True
+    return bool(inner(body.matrix[i], theta) <= body.bounds[i])
+
+
 @kernel(counts_references=False)
 def polytope_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if every inequality holds, and every equality up to the tolerance."""
-    inside = largest_excess(body, theta, theta, 0.0) <= 0.0
+    inside = True
+    for i in range(body.num_rows, len(body.bounds)):
+        inside = inside and holds(body, i, theta)
     for i in range(body.num_rows):
         rest = inner(body.matrix[i], theta) - body.bounds[i]
         inside = inside and abs(rest) <= body.tolerance
@@ -89,6 +121,7 @@ def polytope_contains(body: Body, theta: Array, out: Array) -> None:
 def polytope_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Intersect the intervals of the inequalities."""
     first, last = -np.inf, np.inf
+    # The length of the direction, to which rounding errors of the drifts are relative.
     size = math.sqrt(inner(direction, direction))
     for i in range(body.num_rows):
         drift = inner(body.matrix[i], direction)
@@ -102,6 +135,7 @@ def polytope_chord(body: Body, theta: Array, direction: Array, out: Array) -> No
             rest = (body.bounds[i] - inner(body.matrix[i], theta)) / drift
             first, last = max(first, rest - reach), min(last, rest + reach)
     for i in range(body.num_rows, len(body.bounds)):
+        # The slack b_i - <a_i, theta>, and how fast it shrinks along the direction.
         slack = body.bounds[i]
         rate = 0.0
         for j in range(len(theta)):
@@ -128,6 +162,7 @@ def pull_end_inside_polytope(
         if pull >= 1.0:
             return 0.0
         inside = t * (1.0 - pull)
+        # The pull doubles, so that some fifty tests reach 0 from any end.
         pull *= 2.0
     return inside
 
@@ -162,6 +197,7 @@ def find_most_violated(body: Body, point: Array, sizes: Array) -> int:
             term = body.matrix[i, j] * point[j]
             excess += term
             scale += abs(term)
+        # Violations are compared as distances, excess over the length of the row.
         is_worst = excess > worst * sizes[i] and sizes[i] < np.inf
         # A violation that is small relative to the terms is a rounding error.
         if is_worst and excess > 1e-13 * scale:
@@ -197,6 +233,7 @@ def split_row(
             rest[j] = body.matrix[source, j]
         factor[:k, k] = 0.0
         for _ in range(2):
+            # A row's part in the span of the earlier ones becomes its coefficients.
             for m in range(k):
                 part = inner(basis[m], rest)
                 factor[m, k] += part
@@ -207,6 +244,7 @@ def split_row(
                 basis[k, j] = rest[j] / factor[k, k]
     # Column ``count`` has the coefficients of the new row. Solving the triangular
     # system gives its weights on the active rows themselves.
+    # Back substitution.
     for k in range(count - 1, -1, -1):
         weights[k] = factor[k, count]
         for m in range(k + 1, count):
@@ -229,6 +267,7 @@ def shorten_step(
         if weights[k] > 0.0 and multipliers[k] < step * weights[k]:
             step = multipliers[k] / weights[k]
             blocking = k
+    # An infinite step means that nothing stops it. The caller skips the row then.
     if step < np.inf:
         for k in range(count):
             multipliers[k] -= step * weights[k]
@@ -257,19 +296,23 @@ def find_active(
     sizes = np.empty(num_rows)
     for i in range(num_rows):
         sizes[i] = math.sqrt(inner(body.matrix[i], body.matrix[i]))
+    # dim + 1 rows can be active, while one of them is about to be dropped.
     max_active = len(active)
     weights = np.zeros(max_active)
     basis, factor = np.empty((max_active, dim)), np.empty((max_active, max_active))
     count = num_known = 0
     is_clean = True
     copy_into(theta, out)
+    # The rows of equalities are orthonormal, so each is met by one subtraction.
     for i in range(body.num_rows):
         rest_of_row = inner(body.matrix[i], theta) - body.bounds[i]
         subtract(out, rest_of_row, body.matrix[i])
+    # A limit that exact arithmetic never reaches.
     for _ in range(100 * (num_rows + 1)):
         row = find_most_violated(body, out, sizes)
         if row < 0:
             return is_clean, count
+        # Partial steps drop active rows until a whole step reaches the facet.
         multiplier, blocking = 0.0, 0
         while blocking >= 0:
             rest = split_row(
@@ -292,6 +335,7 @@ def find_active(
                 break
             subtract(out, step, rest)
             multiplier += step
+            # The basis stays valid up to the row that was dropped.
             if blocking >= 0:
                 count, num_known = count - 1, blocking
         if sizes[row] < np.inf:
@@ -335,6 +379,7 @@ def polytope_project(body: Body, theta: Array, out: Array) -> None:
         missed = inner(body.matrix[i], out) - body.bounds[i]
         if abs(missed) > 0.5 * body.tolerance:
             subtract(out, missed, body.matrix[i])
+    # Towards the center, by a share that doubles until all inequalities hold.
     pull = SPACING
     while largest_excess(body, out, out, 0.0) > 0.0:
         for j in range(len(out)):
@@ -418,6 +463,8 @@ def _solve_equalities(unit: Array, level: Array) -> SolvedEqualities:
     """Solve the equalities ``unit theta = level`` with independent unit rows."""
     count = len(unit)
     if count < MANY:
+        # The first right singular vectors span the rows, and the others their null
+        # space.
         across: Array = np.linalg.svd(unit)[2]
         point: Array = np.asarray(np.linalg.lstsq(unit, level, rcond=None)[0])
         basis: Array = np.ascontiguousarray(across[count:].T)
@@ -429,6 +476,7 @@ def _solve_equalities(unit: Array, level: Array) -> SolvedEqualities:
     factors: Any = qr(unit.T)
     whole, triangle = factors
     along = whole[:, :count]
+    # With unit' = Q R, the shortest solution is Q R^-T level.
     point = np.asarray(along @ solve_triangular(triangle[:count], level, trans="T"))
     basis = np.ascontiguousarray(whole[:, count:])
     return SolvedEqualities(along.T.copy(), point, basis)
@@ -506,6 +554,7 @@ class _Constraints(NamedTuple):
         passed_names = frozenset(
             name for name, value in values.items() if value is not None
         )
+        # A matrix without its right sides is a mistake, and so is the opposite.
         for pair in (("A", "b"), ("A_eq", "b_eq")):
             if len(passed_names & set(pair)) == 1:
                 alone = next(name for name in pair if name in passed_names)
@@ -600,6 +649,8 @@ class _Constraints(NamedTuple):
         lower, upper = self.lower.copy(), self.upper.copy()
         is_single = np.diff(rows.indptr) == 1
         lower_rows, upper_rows = np.full((2, self.dim), -1)
+        # The tightest of several bounds of a coordinate counts, and is named in
+        # messages.
         for i in np.flatnonzero(is_single):
             j, value = rows.indices[rows.indptr[i]], rows.data[rows.indptr[i]]
             end = self.b[i] / value
@@ -742,6 +793,7 @@ def _reduce_rows(
                 | cached
                 | {"lower": None, "upper": None, "_checked_center": center}
             )
+        # The inequalities that the best point can only satisfy with equality.
         forced = rest[numbers[center.rows]]
         if not center.is_rounding:
             _raise_no_interior(center, [names[i] for i in forced.tolist()])
@@ -834,6 +886,7 @@ class Polytope(Domain):
 
     def _set(self, values: dict[str, Any]) -> None:
         for name, value in values.items():
+            # Arrays are read-only, because everything cached depends on them.
             array = isinstance(value, np.ndarray)
             object.__setattr__(self, name, freeze(value) if array else value)
 
@@ -927,6 +980,7 @@ class Polytope(Domain):
     def _free(self) -> Polytope:
         if self._is_large:
             origin, basis, _ = self._geometry.hull
+            # The origin of v, projected to w.
             center = basis.T @ (self._geometry.coordinates.origin - origin)
             return _build_checked(*self._geometry.free_rows, center)
         return _build_checked(
@@ -942,6 +996,7 @@ class Polytope(Domain):
         vars(body)["is_bounded"] = self.is_bounded
         if self.is_bounded:
             reach = np.full(rank, chart.radius)
+            # The radius of the chart is a bound of all coordinates.
             vars(body)["_box"] = (freeze(-reach), freeze(reach))
         return body
 
@@ -982,6 +1037,7 @@ class Polytope(Domain):
         if is_idle.all():
             got = "rows that the equalities imply"
             check.fail("A theta <= b", "an inequality on A_eq theta = b_eq", got)
+        # Sizes of the terms of each row, to which rounding errors are relative.
         terms = np.abs(self.A) @ np.abs(point) + np.abs(self.b)
         # A product with 0 is exact, so a bound of one coordinate keeps its digits.
         noise = SPACING * (np.count_nonzero(self.A, axis=1) + 1) * terms

@@ -15,8 +15,10 @@ units, as small as the error of the last solution (iterative refinement). It end
 a point is inside in double arithmetic, or when the units are rounding errors. If no
 point is inside, an `Obstacle` has the numbers of the inequalities that are responsible.
 
-A body is thin if the distances of a point from its facets have very different sizes. A
-chart is a choice of coordinates for a program, in which its rows may be sparse.
+*Thin*: a body is thin if the distances of a point from its facets have very different
+sizes. *Chart*: a choice of coordinates for a program, in which its rows may be sparse.
+*Unit row*: a row a_i / |a_i|, with which b_i / |a_i| - <a_i, x> / |a_i| is the distance
+of x from facet i. A' is the transpose of A.
 """
 
 import math
@@ -125,9 +127,11 @@ class FactoredChart(NamedTuple):
         if not MANY <= dim <= len(unit):
             return cls(unit, np.zeros((0, 0)))
         across, triangle, order = linalg.qr(unit.T, mode="economic", pivoting=True)
+        # The first ``dim`` pivots are the most independent rows. Their values are w.
         sides = np.abs(np.diag(triangle))
         if sides.min() <= 1e-10 * sides.max():  # the rows do not span the space
             return cls(unit, np.zeros((0, 0)))
+        # Every other row is a combination of these, with the columns of ``values``.
         values = linalg.solve_triangular(triangle[:, :dim], triangle[:, dim:])
         values[np.abs(values) <= 1e-11] = 0.0  # rounding errors
         rows = np.zeros(unit.shape)
@@ -224,6 +228,8 @@ def _find_largest_ball(
         np.append(np.zeros(dim), -1.0),
         A_ub=_append_rows(rows, cap),
         b_ub=np.append(facets.bounds / facets.sizes / unit, 1.0),
+        # The radius is at most 1 unit, so that the program of an unbounded set is
+        # bounded.
         **chart.equalities(1),
     )
     if answer.x is None:
@@ -247,12 +253,16 @@ def _refine_center(
     equalities = chart.equalities(1)
     # Facets that no move of this program can reach are left out.
     sizes: Any = abs(rows)
+    # A move of at most REACH in each coordinate changes a row by at most REACH times
+    # the sum of its entries. The factor 2 allows for rounding.
     spans = 2.0 * REACH * np.asarray(sizes.sum(axis=1)).ravel()
     limits = np.full((dim + 1, 2), [-REACH, REACH])
+    # No move gains 0, so the gain is at least 0.
     limits[dim, 0] = 0.0
     distances, errors = facets.distances(center)
     for _ in range(25):
         low = distances.min()
+        # Distances above the least one, in units of this program.
         rest = (distances - low) / step
         is_near = rest <= spans
         cost = np.append(np.zeros(dim), -1.0)
@@ -274,6 +284,7 @@ def _refine_center(
         elif error <= max(1e-3 * abs(distances.min()), errors[distances.argmin()]):
             break
         else:
+            # The next unit is about the error of this solution.
             step *= min(max(error / step, 1e-4), 0.1)
     return center
 
@@ -292,6 +303,8 @@ def _find_analytic_center(facets: Facets, center: Array, unit: float) -> Array:
     best, start = center, center
     for _ in range(100):
         shares = rows / distances[:, None]
+        # The Newton step is H^-1 g, with g = -sum a_i / d_i and H = sum a_i a_i' /
+        # d_i^2. So it is minus the least-squares solution of shares z = 1.
         move = -_solve_least_squares(shares)
         drift = shares @ move
         decrement = float(np.linalg.norm(drift))
@@ -300,6 +313,7 @@ def _find_analytic_center(facets: Facets, center: Array, unit: float) -> Array:
         in_cube = np.concatenate(
             [sides[:dim] - (center - start), sides[dim:] + (center - start)]
         )
+        # In exact arithmetic the step stays inside. So rounding errors end the search.
         if not ((inside > errors).all() and (in_cube > 0.0).all()):
             break
         best, distances = center, np.append(inside, in_cube)
@@ -354,6 +368,7 @@ def _find_obstacle(facets: Facets, chart: FactoredChart, center: Array) -> Obsta
     if low < -ROUNDINGS * errors[distances.argmin()]:
         rows, weights = _find_contradiction(facets, chart, distances)
     else:
+        # Facets at the distance of the best point, up to rounding.
         is_close = distances <= ROUNDINGS * errors + max(-low, 0.0)
         rows, weights = _find_equalities(facets, chart, np.flatnonzero(is_close))
     if not weights.any():
@@ -376,6 +391,8 @@ def _find_contradiction(
     if chart.zero_rows is not None:
         whole = _append_rows(whole, chart.equalities(1)["A_eq"])
         num_equalities = chart.zero_rows.shape[0]
+    # Distances in units of the worst violation. Rows that are farther away than REACH
+    # count as so far, because a solver needs numbers of similar sizes.
     cost = np.minimum(distances / abs(distances.min()), REACH)
     answer = _solve(
         np.append(cost, np.zeros(num_equalities)),
@@ -384,6 +401,7 @@ def _find_contradiction(
         b_eq=np.append(np.zeros(chart.rows.shape[1]), 1.0),
     )
     if answer.x is None:
+        # Without a solution, the rows that the best point violates most are named.
         rows = np.flatnonzero(distances <= 0.5 * distances.min())
         return rows, np.ones(len(rows))
     rows = np.flatnonzero(answer.x[: len(distances)] > SOLVER_ERROR)
@@ -441,6 +459,8 @@ def _prove_sign(
             terms = (a * Fraction(x) for a, x in zip(y, bounds.tolist(), strict=True))
             total = sum(terms, Fraction(0))
             return (total > 0) - (total < 0)
+    # For all points x with |x - center| <= reach, <y, b> differs from <y, b - A center>
+    # by <A'y, x - center>, at most |A'y| reach.
     distances, errors = facets.distances(center)
     weights = weights * facets.sizes[rows]
     unit = matrix / facets.sizes[rows, None]
@@ -520,6 +540,8 @@ def _is_positively_spanned(rows: Rows, equalities: "Rows | None" = None) -> bool
 
 def _compute_slack(matrix: Array, bounds: Array, center: Array) -> Array:
     """Compute ``b - A center`` with all digits, because it is small in thin bodies."""
+    # Products as pairs, rounded value and rounding error, so that only the sum is
+    # rounded.
     products, errors = two_product.py_func(matrix, center)
     terms = np.column_stack([bounds, -products, -errors])
     return np.array([math.fsum(row.tolist()) for row in terms])
@@ -548,6 +570,8 @@ class RoundFrame(NamedTuple):
         rows, limits = matrix / sizes[:, None], slack / sizes
         factor: Array = np.zeros((0, 0))
         if limits.max() > THIN * limits.min() and len(rows) >= len(center):
+            # R'R is the sum of a_i a_i' / limit_i^2, so that rows in the coordinates R
+            # z are nearly orthonormal after division by the limits.
             whole = np.asarray(np.linalg.qr(rows / limits[:, None], mode="r"))
             sides = np.abs(np.diag(whole))
             factor = whole if sides.min() > 0.0 else factor
@@ -563,6 +587,7 @@ def _find_multipliers(frame: RoundFrame, direction: Array) -> Array | None:
     length = np.linalg.norm(direction)
     total, rest = np.zeros(len(frame.slack)), direction
     for _ in range(6 if frame.factor.size else 1):
+        # A program leaves a rest of about the solver's tolerance.
         size = np.linalg.norm(rest)
         if size <= 2.0**-50 * length:
             break
@@ -606,6 +631,7 @@ def _solve_round_dual(frame: RoundFrame, direction: Array) -> Array | None:
     from scipy.linalg import solve_triangular
 
     columns = np.column_stack([(frame.rows / frame.limits[:, None]).T, direction])
+    # Rows in the coordinates u = factor z are a_i factor^-1.
     round_rows = solve_triangular(frame.factor, columns, trans="T").T
     length = float(np.linalg.norm(round_rows[-1]))
     y = _solve_dual(round_rows[:-1], np.ones(len(frame.rows)), round_rows[-1] / length)
@@ -632,10 +658,13 @@ def outer_box(matrix: Array, bounds: Array, center: Array) -> tuple[Array, Array
                 reach[side, j] = y @ frame.slack
                 leak[side, j] = np.abs(direction - matrix.T @ y).sum()
     if np.isfinite(reach).all() and leak.max() < 0.5:
+        # All half-widths are at most M = max reach / (1 - max leak).
         reach = reach + leak * (reach.max() / (1.0 - leak.max()))
     elif leak.any():
         reach = np.where(leak > 0.0, np.inf, reach)
     lower, upper = center - reach[0], center + reach[1]
+    # The difference may have been rounded to a shorter half-width. Then the end moves
+    # outwards by one double.
     is_short = center - lower < reach[0], upper - center < reach[1]
     return (
         np.where(is_short[0], np.nextafter(lower, -np.inf), lower),

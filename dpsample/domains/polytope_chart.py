@@ -60,13 +60,16 @@ def find_null_space(reduction: Reduction) -> tuple[Array, Array]:
     from scipy import linalg, sparse
 
     system, widths = reduction.system, reduction.widths
+    # In units of the widths, so that all coordinates are of the size 1.
     y = reduction.point / widths
     if len(system.level) == 0:
         return y, np.eye(len(y))
     scaled = sparse.csr_array(system.equal @ sparse.diags_array(widths))
     sizes = np.asarray(abs(scaled).max(axis=1).todense()).ravel()
+    # Every row has a largest entry of 1, so that one threshold decides about all.
     matrix = scaled.toarray() / sizes[:, None]
     level = system.level / sizes
+    # A pivoted decomposition puts independent rows first.
     factors: Any = linalg.qr(matrix.T, pivoting=True)
     whole, triangle, order = factors
     sides = np.abs(np.diag(triangle))
@@ -75,6 +78,7 @@ def find_null_space(reduction: Reduction) -> tuple[Array, Array]:
     # The first point has the errors of a program. The second correction removes the
     # rounding errors of the first.
     for _ in range(2):
+        # y moves along the independent rows by what the equalities miss.
         missed = level[first] - matrix[first] @ y
         y = y + whole[:, :rank] @ linalg.solve_triangular(corner, missed, trans="T")
     return y, np.ascontiguousarray(whole[:, rank:])
@@ -134,6 +138,7 @@ def find_chart(reduction: Reduction, *, is_bounded: bool) -> Chart:
         origin=widths * (y + basis @ center),
         basis=np.ascontiguousarray(widths[:, None] * (basis @ factor)),
         shares=np.ascontiguousarray(np.linalg.solve(factor, basis.T / widths)),
+        # With the rows of the cube, because they bound the radius, too.
         num_facets=len(rows),
     )
 
@@ -177,6 +182,7 @@ def find_round_coordinates(rows: Array) -> tuple[Array, Array, Array]:
         rates = rows @ move
         step = _search_line(rates)
         center = center + step * (factor @ move)
+        # The new slacks 1 - step rates are divided out, so that they are 1 again.
         rows = rows / (1.0 - step * rates)[:, None]
     return rows, center, factor
 

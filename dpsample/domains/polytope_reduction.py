@@ -74,6 +74,7 @@ def scale_rows(matrix: CSR, bounds: Array) -> tuple[CSR, Array]:
     if matrix.shape[0] == 0:
         return matrix, bounds
     largest = np.asarray(abs(matrix).max(axis=1).todense()).ravel()
+    # largest = m 2^e with 1/2 <= m < 1, and the factor is 2^-e.
     factors = np.ldexp(1.0, -np.frexp(np.where(largest > 0.0, largest, 1.0))[1])
     scaled = sparse.csr_array(sparse.diags_array(factors) @ matrix)
     return scaled, bounds * factors
@@ -218,7 +219,9 @@ def _rescale_columns(solved: Presolved) -> Presolved:
     from scipy import sparse
 
     width = solved.system.upper - solved.system.lower
+    # A power of two, so that products are exact.
     units = np.ldexp(1.0, np.frexp(np.clip(width, 1e-280, 1.0))[1] - 1)
+    # Infinite and NaN widths keep their unit.
     units[~(width < 1.0)] = 1.0
     if (units == 1.0).all():
         return solved
@@ -255,6 +258,7 @@ def find_inside(system: System, widths: Array) -> tuple[Array, float] | None:
     eye = sparse.eye_array(dim, format="csr")
     rows = sparse.csr_array(sparse.vstack([system.rows, eye[high], -eye[low]]))
     # One more variable s <= 1 is maximized, with a x + s |a| <= b for each row and
+    # An upper bound is a row of the identity, a lower bound minus one.
     # bound, where |a| is a length in units of half the widths.
     squares: Array = np.asarray(system.rows.multiply(system.rows) @ half**2)
     sizes = np.concatenate([np.sqrt(squares), half[high], half[low]])
@@ -383,8 +387,10 @@ def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
     for bound in (system.lower, system.upper):
         is_there = is_fixed & (np.abs(value - bound) <= MAX_ZERO_RANGE)
         value[is_there] = bound[is_there]
+    # A value near 0 is 0.
     value[is_fixed & (np.abs(value) <= MAX_ZERO_RANGE)] = 0.0
     # Thin strips are not planes if programs can tell.
+    # Slacks count as 0 only far below the width of a strip.
     strips = _find_strips(system)
     max_zero_slack = np.clip(0.1 * strips, 5.0 * TOLERANCE, MAX_ZERO_RANGE)
     is_tight = ranges.upper[dim:] <= max_zero_slack
@@ -405,6 +411,7 @@ def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
     low, high = low[kept_columns], high[kept_columns]
     width = high - low
     finite = np.isfinite(width)
+    # Points count as being at a bound within a millionth of the range.
     gap = 1e-6 * np.where(finite, width, 0.0) + MAX_ZERO_RANGE
     return Reduction(
         system=inner,
@@ -474,6 +481,7 @@ def find_conflict(system: System) -> Conflict | None:
     missed = float(cost @ answer.x)
     if missed <= 1e-9 * SIZE:
         return None
+    # Multipliers are 0 up to the tolerance of the solver.
     duals, costs = answer.row_duals, answer.reduced_costs[:dim]
     is_used = np.abs(duals) > 1e-7
     return Conflict(

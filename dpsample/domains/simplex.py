@@ -17,6 +17,7 @@ from dpsample.domains.polytope import Polytope
 from dpsample.numerics.norms import norm
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def simplex_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if no coordinate is negative and the sum is 1 up to the tolerance."""
@@ -36,6 +37,8 @@ def simplex_project(body: Body, theta: Array, out: Array) -> None:
     for value in theta:
         if not abs(value) < np.inf:
             return
+    # The threshold ``largest`` + ``shift`` at which the positive rests sum to 1. They
+    # are two numbers, because the shift may be far smaller.
     largest, shift = soft_threshold(theta, 1.0)
     for i in range(len(theta)):
         out[i] = max((theta[i] - largest) - shift, 0.0)
@@ -54,6 +57,7 @@ def simplex_chord(body: Body, theta: Array, direction: Array, out: Array) -> Non
         drift += direction[i]
         size += abs(direction[i])
         if direction[i] != 0.0:
+            # At this t the coordinate is 0.
             end = -SAFE * (theta[i] / direction[i])
             if direction[i] > 0.0:
                 first = max(first, end)
@@ -111,6 +115,8 @@ class Simplex(Domain):
     def hull(self, dim: int) -> tuple[Array, Array]:
         """Return the center, and a basis of all directions with sum zero."""
         center = self.default_center(dim)
+        # The first right singular vector is the direction of ones, and the others are
+        # orthogonal to it.
         return center, np.linalg.svd(np.ones((1, dim)))[2][1:].T
 
     def hull_normals(self, dim: int) -> tuple[Array, Array]:
@@ -161,6 +167,7 @@ class Simplex(Domain):
     def diameter(self, p: float, dim: int) -> float:
         """Return the exact distance of two vertices, 0 for a single point."""
         self._check_center(p, np.zeros(dim), dim)
+        # The norm of e_i - e_j.
         return 2.0 ** (1.0 / p) if dim > 1 else 0.0
 
     def _gauge_rows(self, rows: Array) -> Array:

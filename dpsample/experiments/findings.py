@@ -494,23 +494,40 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
         yield from grid(slope_table(outcome.fits))
     if study.inapplicable:
         yield "\n## Exclusions\n"
-        yield "Where a bound is not compared, and the first commit that says so.\n"
+        yield "Where a bound is not compared, and the first commit that says so."
+        yield "The means refer to an exclusion by its number.\n"
         yield from grid(exclusions(outcome))
     yield "\n## Means\n"
     percent = 100.0 * study.confidence
     number = sum(line.verdict not in ("", "inapplicable") for line in outcome.lines)
     yield f"Intervals hold with {percent:g} % each. {_together(number, 'comparisons')}"
-    yield "Tolerances are relative, 1e-9 if none is shown. Baseline: the best answer"
-    yield "that reads no record. A bound that it meets is vacuous.\n"
-    yield from grid(table(outcome.lines))
+    yield "Tolerances are relative, 1e-9 if none is shown. The baseline is the best"
+    yield "answer that reads no record. A bound that it meets is vacuous.\n"
+    reasons = [entry.reason for entry in study.inapplicable]
+    head, *rows = table(outcome.lines)
+    yield from grid([head, *(_number_reason(row, reasons) for row in rows)])
+
+
+def _number_reason(row: TableRow, reasons: Sequence[str]) -> TableRow:
+    """Return a row of the means with the number of its exclusion, not the reason.
+
+    The page states each reason once, in the table of exclusions.
+    """
+    *cells, text = row
+    for number, reason in enumerate(reasons, start=1):
+        # A mark that the reason was declared after the run stays behind the number.
+        if str(text).partition(" (DECLARED")[0] == reason:
+            return [*cells, f"exclusion {number}{str(text).removeprefix(reason)}"]
+    return row
 
 
 def exclusions(outcome: Results) -> Iterator[TableRow]:
     """Yield the head and the rows of the table of declared exclusions."""
-    yield ["reason", "metrics", "cells", "declared in"]
+    yield ["exclusion", "reason", "metrics", "cells", "declared in"]
     cells = outcome.study.cells(quick=outcome.quick)
-    for entry in outcome.study.inapplicable:
+    for number, entry in enumerate(outcome.study.inapplicable, start=1):
         yield [
+            number,
             entry.reason,
             ", ".join(entry.metrics) or "all",
             sum(bool(entry.when(cell.params)) for cell in cells),
@@ -522,7 +539,7 @@ def _together(number: int, name: str) -> str:
     """Return a sentence on the probability of false alarms in a whole study."""
     level = f"{100.0 * FALSE_ALARM:g} %"
     claim = f"A true one of the {number} {name} is called false with at most {level}"
-    return f"{claim}, where means are normal: skewed values need many replicates."
+    return f"{claim}, where means are normal. Skewed values need many replicates."
 
 
 def grid(rows: Iterable[Sequence[object]]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Reports of a study: tables, fitted slopes, and figures as PNG and SVG.
 
 A figure shows means against one parameter, with bands of their intervals. Theory has
-the color of its line, and a dashed or dotted stroke. Colors are those of Okabe and Ito
+the color of its line, and a dashed or dotted stroke. Colors follow Okabe and Ito
 (2008), which color-blind readers can distinguish. Lines differ in their markers as
 well.
 """
@@ -41,10 +41,10 @@ Stroke = str | tuple[float, tuple[float, ...]]
 Look = dict[str, Any]  # keywords of a line
 # Theory of one line: its look, positions and values.
 _Theory = tuple[Look, Array, Array]
-# Okabe and Ito's colors without yellow, which is pale on white, a gray, and two colors
-# of Paul Tol's.
+# Okabe and Ito's colors without yellow, a gray, and two colors of Paul Tol's. Orange
+# and sky blue are darker than theirs, so that each color has a contrast of 3 to white.
 COLORS = (
-    *("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"),
+    *("#000000", "#BD8200", "#3E98CB", "#009E73", "#0072B2", "#D55E00", "#CC79A7"),
     *("#7F7F7F", "#882255", "#999933"),
 )
 # There are 11 markers and 10 colors, so that a color that comes again has another
@@ -237,7 +237,7 @@ def _dots(picture: _Picture) -> Canvas:
         axis.set_yticks(range(len(rows)), labels)
         axis.set_ylim(len(rows) - 0.5, -0.5)
         if figure.level is not None:
-            axis.axvline(figure.level, color="0.6", lw=1.0, zorder=0)
+            axis.axvline(figure.level, color="0.5", lw=1.0, zorder=0)
         if figure.log_log:
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter("{x:g}")
@@ -305,7 +305,7 @@ def _scales(axis: Axes, picture: _Picture) -> None:
         axis.set_xscale("log")
         _label_all(axis, sorted(picture.positions.values()))
     if picture.figure.level is not None:
-        axis.axhline(picture.figure.level, color="0.6", lw=1.0, zorder=0)
+        axis.axhline(picture.figure.level, color="0.5", lw=1.0, zorder=0)
     if picture.figure.y_limits is not None:
         axis.set_ylim(*picture.figure.y_limits)
     elif picture.figure.log_log:

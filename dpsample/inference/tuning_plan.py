@@ -70,15 +70,20 @@ class TuningPlan:
         The sum is correctly rounded, hence off by at most 2^-53 n cap on either side,
         and the quotient is rounded once more.
         """
+        # Replacing or removing a record moves a sum of numbers in [0, cap] by at most
+        # cap.
         exact = self.cap / self.num_scored
         return exact * (1.0 + 2.0**-50 * (self.num_scored + 2.0))
 
     def score_stddev(self, gdp: float) -> float:
         """Return the deviation of the noise of a score, for a trial of this gdp."""
+        # Squares of gdp add up, and the score has this share of them.
         return self.sensitivity / (gdp * math.sqrt(self.score_share)) * (1.0 + 1e-12)
 
     def recipes(self, gdp: float) -> list[Recipe]:
         """Return the recipes of the candidates for their part of a trial's gdp."""
+        # The fit has the rest of the squared gdp, so that both compose to the trial's
+        # gdp.
         fit = gdp * math.sqrt(1.0 - self.score_share)
         # Smallest epsilon of that calibration, for trials whose delta alone is enough.
         epsilon = max(gaussian_epsilon(self.base_delta, fit), 1e-12)
@@ -97,6 +102,7 @@ class TuningPlan:
 
     def event(self, gdp: float, recipes: list[Recipe]) -> BestOfEvent:
         """Return what the whole does to privacy."""
+        # A little above the exact quotient, so that rounding never states too little.
         spent = self.sensitivity / self.score_stddev(gdp) * (1.0 + 1e-14)
         score = GaussianEvent(spent)
         tries: list[Event] = [
@@ -111,6 +117,7 @@ class TuningPlan:
         Candidates with Gaussian events meet it at once; for others it shrinks.
         """
         total, relation = self.budget, self.budget.relation
+        # Accounting ends at this epsilon.
         max_epsilon = min(total.epsilon, LARGEST_EPSILON)
         gdp = best_of_gdp(
             max_epsilon, total.delta, stop=self.stop, mean_tries=self.mean_tries

@@ -38,6 +38,7 @@ def round_up(value: float) -> float:
 
 def support(domain: Domain, direction: Array) -> float:
     """Return a bound of <direction, v> on the domain, infinity if none is known."""
+    # The domain is within each part, so that the smallest bound holds.
     if isinstance(domain, Intersection):
         return min(support(part, direction) for part in domain.parts)
     try:
@@ -76,6 +77,7 @@ def gap_of(
     falls = [_linear_fall(objective.domain, point, evaluation)]
     if objective.domain.is_product:
         falls.append(_product_fall(objective.domain, point, evaluation))
+    # Each of these bounds holds by itself.
     if objective.strong_convexity > 0.0:
         falls.append(_quadratic_fall(objective, point, evaluation))
     fall = min(falls)
@@ -96,6 +98,7 @@ def _linear_fall(domain: Domain, point: Array, evaluation: Evaluation) -> float:
     reach = largest_distance(domain, point)
     if not math.isfinite(reach):
         return math.inf
+    # A sum of m products errs by at most about m EPSILON times the sum of their sizes.
     terms = float(np.abs(slope * point).sum()) + abs(height)
     rounding = EPSILON * (len(point) + 8.0) * terms
     fall = max(float(slope @ point) + height, 0.0)
@@ -114,8 +117,12 @@ def _quadratic_fall(
     move = slope / m
     end = point - move
     if not np.isfinite(end).all():
+        # With w = g/m and z = x - w, <g, x - v> - m/2 |x - v|^2 = m/2 (|w|^2 - |z -
+        # v|^2).
         return math.inf
     nearest = objective.domain.project(end)
+    # <normal, v> <= h(normal) for all v of K. So the distance of z from K is at least
+    # (<normal, z> - h) / |normal|, however inaccurate the projection is.
     normal, distance = end - nearest, 0.0
     size = float(np.linalg.norm(normal))
     if size > 0.0:
@@ -125,8 +132,10 @@ def _quadratic_fall(
             rounding = EPSILON * (len(point) + 8.0) * terms
             distance = max((float(normal @ end) - height - rounding) / size, 0.0)
     length = float(np.linalg.norm(move)) * (1.0 + EPSILON * (len(point) + 8.0))
+    # (length^2 - distance^2) as a product, which does not cancel.
     fall = 0.5 * m * max(length - distance, 0.0) * (length + distance)
     rounding = EPSILON * m * length * float(np.linalg.norm(point) + length)
+    # A slope that errs by e moves the minimizer by at most e / m.
     reach = float(np.linalg.norm(point - nearest)) + evaluation.slope_error / m
     return fall + rounding + evaluation.slope_error * reach
 
@@ -135,9 +144,11 @@ def _product_fall(domain: Domain, point: Array, evaluation: Evaluation) -> float
     """Return a bound of the largest fall between bounds of single coordinates."""
     body, slope = domain.body(len(point)), evaluation.slope
     above, below = body.upper - point, point - body.lower
+    # The true slope of each coordinate is within ``blur`` of the computed one.
     blur = evaluation.slope_error + EPSILON * 8.0 * np.abs(slope)
     # A bound at infinity counts only if the minorant may fall towards it.
     rising, falling = np.maximum(blur - slope, 0.0), np.maximum(slope + blur, 0.0)
+    # Infinity times 0 is not used, but NumPy evaluates both branches.
     with np.errstate(invalid="ignore"):
         up = np.where(rising > 0.0, rising * above, 0.0)
         down = np.where(falling > 0.0, falling * below, 0.0)
@@ -162,6 +173,7 @@ def _frame(objective: Objective, point: Array, evaluation: Evaluation) -> _Frame
         return None
     hull = objective.domain.hull(len(point))[1]
     values, vectors = np.linalg.eigh(form_in_basis(hessian, hull))
+    # Along a flat direction no tangent excludes far points.
     if not values[0] > 1e-12 * values[-1]:
         return None
     # With s the smoothing, the Hessian changes where one of the n terms rises by about
@@ -171,6 +183,7 @@ def _frame(objective: Objective, point: Array, evaluation: Evaluation) -> _Frame
     if smoothing > 0.0:
         unit = math.sqrt(smoothing * objective.scale / objective.num_terms)
     steps = tuple(unit * share for share in (1.0, 0.3, 0.1, 0.03, 1e-2, 1e-3, 1e-4))
+    # Columns v_j / sqrt(lambda_j) of eigenvectors turn the Hessian into the identity.
     return _Frame(times_basis(hull, vectors / np.sqrt(values)), smoothing, steps)
 
 
@@ -188,6 +201,8 @@ def _local_fall(
     frame, best = _frame(objective, point, evaluation), math.inf
     if frame is None:
         return best
+    # In the box |z_j| <= reach the minorant falls by at most the sum of its slopes
+    # along the axes, times reach.
     falls = np.abs(evaluation.slope @ frame.basis)
     lengths = np.linalg.norm(frame.basis, axis=0)
     rate = float((falls + evaluation.slope_error * lengths).sum())
@@ -212,6 +227,7 @@ def _largest_coordinate(
     """Return a bound of |z_j| of better points, infinity if there is none."""
     largest_side, largest_row = 0.0, 0.0
     lengths = np.linalg.norm(frame.basis, axis=0)
+    # A better point v has V(v) <= V(x), and V(x) is at most ``top``.
     top = evaluation.height + evaluation.excess + evaluation.error
     for j, axis in enumerate(frame.basis.T):
         for sign in (1.0, -1.0):
@@ -222,11 +238,14 @@ def _largest_coordinate(
                 point + move, frame.smoothing, wants_hessian=False
             )
             row = sign * (tangent.slope @ frame.basis) / step
+            # This is E_j of `_local_fall`, the row's difference from a unit vector.
             row[j] -= 1.0
             blur = tangent.slope_error * float(lengths.sum()) / step
             largest_row = max(largest_row, float(np.abs(row).sum()) + blur)
+            # Near 1 the bound below would be of no use.
             if not largest_row < 0.9:
                 return math.inf
+            # At a better point x + B z, <slope, B z> is at most this number.
             side = top - tangent.height + tangent.error + float(tangent.slope @ move)
             # Rounding errors of the inner product, and of the point itself.
             size = float(np.linalg.norm(tangent.slope)) + tangent.slope_error

@@ -125,17 +125,22 @@ def smooth_kink(
     ``distance`` is that of the margin from the kink, where the loss counts as 0.
     """
     width = high - low
+    # In the formulas of the comments, r is the distance and s the smoothing.
     # With t in (-1, 1) the slope is (low + high + width t) / 2. It solves the quadratic
-    # equation d/da = 0 of the maximum above without cancellation.
+    # equation d/da = 0 of the maximum above. This form of the root does not cancel.
     size = np.abs(distance) * width
     root = np.hypot(size, 2.0 * smoothing) + 2.0 * smoothing
     t = size / root
     # 1 - t^2 = 4 s / root
+    # 1 - t, from (1 - t^2) / (1 + t).
     rest = 4.0 * smoothing / (root * (1.0 + t))
+    # phi(r) - a r, the difference of the slopes times |r|.
     excess = 0.5 * width * rest * np.abs(distance)
     is_above = distance >= 0.0
     side = np.where(is_above, high, low)
     slope = side + np.where(is_above, -0.5, 0.5) * width * rest
+    # The sum of the logarithms is s log(width^2 / 4 (1 - t^2)). Its constant
+    # s log(width^2 / 4) is left out.
     value = side * distance - excess + smoothing * np.log(4.0 * smoothing / root)
     curvature = 2.0 * smoothing * (width / root) ** 2 / (1.0 + t * t)
     return value, slope, curvature, excess
@@ -175,9 +180,11 @@ def sum_losses(
             gram = weighted_gram(part, np.ascontiguousarray(weights))
     # Sums of sums of sqrt(n) terms have smaller rounding errors than one of n.
     total, block = np.zeros(dim), math.isqrt(part.num_records) + 1
+    # Each block has its own sum.
     for start in range(0, part.num_records, block):
         stop = start + block
         total = total + slope[start:stop] @ rows[start:stop]
+    # Sparse matrices have `multiply`, which multiplies entry by entry.
     squares = rows.multiply(rows) if hasattr(rows, "multiply") else rows * rows
     lengths = np.sqrt(np.asarray(squares.sum(axis=1)).reshape(-1))
     return LossSums(
@@ -194,7 +201,10 @@ def sum_losses(
 
 
 class RecordObjective(Objective):
-    """k (F + mu r), with the mean loss F of records."""
+    """k (F + mu r), with the mean loss F of records and a regularizer r of weight mu.
+
+    k is a factor, by default 1.
+    """
 
     def __init__(
         self,
@@ -209,6 +219,7 @@ class RecordObjective(Objective):
         self.domain, self.dim = problem.domain, problem.dim
         self.storage = NearResponses(problem.storage, problem)
         self.scale, self.num_terms = k, problem.num_records
+        # A regularizer's curvature counts only if it has a weight.
         self.lowest_curvature = 0.0
         if regularizer is not None and mu > 0.0:
             self.lowest_curvature = regularizer.curvature_l2(self.dim)[0]
@@ -223,6 +234,7 @@ class RecordObjective(Objective):
         """Return a smoothing parameter of the size of the mean loss."""
         start = self.domain.interior_point(self.dim)
         sums = self._sums(start, 0.0, wants_gram=False)
+        # A mean loss of 0 would leave nothing to smooth with.
         return max(sums.size / self.problem.num_records, 1e-8)
 
     def _sums(self, point: Array, smoothing: float, *, wants_gram: bool) -> LossSums:
@@ -237,6 +249,8 @@ class RecordObjective(Objective):
         n, dim = self.problem.num_records, self.dim
         sums = self._sums(point, smoothing, wants_gram=wants_hessian)
         value, low, slope = sums.value / n, sums.height / n, sums.slope / n
+        # As EPSILON is twice the unit roundoff, the factor 2 covers both levels of
+        # sums.
         # Worst-case bounds of recursive sums of sqrt(n) terms, and of inner products.
         terms = EPSILON * (2.0 * math.sqrt(n) + dim + FUNCTION_ERROR)
         slope_error = terms * sums.slope_size / n
@@ -286,6 +300,7 @@ class RecordObjective(Objective):
         if lower == upper:
             return np.asarray(lower * np.eye(self.dim))
         if self.regularizer.name == "entropy":
+            # The entropy's second derivative 1 / theta_j, without division by 0.
             return np.diag(1.0 / np.maximum(point, 1e-300))
         step = STEP * max(float(np.abs(point).max()), 1e-3)
         columns = [
@@ -300,6 +315,7 @@ def _as_curvature(hessian: Array, floor: float) -> Array:
     """Return the nearest symmetric matrix whose eigenvalues are at least a floor."""
     symmetric = 0.5 * (hessian + hessian.T)
     if not np.isfinite(symmetric).all():
+        # A regularizer that overflows still needs a model.
         return np.asarray(max(floor, 1.0) * np.eye(len(hessian)))
     values, vectors = np.linalg.eigh(symmetric)
     return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
@@ -327,7 +343,12 @@ class DensityObjective(Objective):
         self.work = target.new_work()
 
     def evaluate(
-        self, point: Array, smoothing: float, *, wants_hessian: bool = True
+        # The functions of a density declare no kinks.
+        self,
+        point: Array,
+        smoothing: float,
+        *,
+        wants_hessian: bool = True,
     ) -> Evaluation:
         """Return the energy and its tangent at a point of the domain."""
         del smoothing
@@ -344,6 +365,7 @@ class DensityObjective(Objective):
                 at = target.numbers, target.pieces, base, self.work
                 base_value = float(target.calls.energy_gradient(*at, slope))
                 move = point - base
+                # The tangent at the base is below V at the point by this much.
                 excess = max(value - base_value - float(slope @ move), 0.0)
                 error += digits * (abs(base_value) + float(np.abs(slope * move).sum()))
             slope_error = self._difference_error(base, slope)
@@ -366,6 +388,8 @@ class DensityObjective(Objective):
         At the boundary no difference to both sides is inside. The base is as far away
         as differences are wide, relative to the way to an interior point.
         """
+        # A hundredth of the steps for second derivatives, because the error of a slope
+        # is at most the second derivative times the step.
         steps = self.target._difference_steps[0] * 1e-2
         size = float(np.max(steps, initial=0.0)) or STEP
         chords = [self.domain.chord(point, axis) for axis in self.basis.T]
@@ -381,6 +405,7 @@ class DensityObjective(Objective):
         moves = (self.basis * steps).T
         for i, move in enumerate(moves.copy()):
             low, high = self.domain.chord(point, move)
+            # Both ends of each move, point + move and point - move, must be inside.
             moves[i] *= min(1.0, 0.5 * high, -0.5 * low)
         return np.ascontiguousarray(moves)
 
@@ -393,6 +418,7 @@ class DensityObjective(Objective):
         falling = slopes(self.target, point - moves)
         lengths = np.linalg.norm(moves, axis=1)
         # Moves that the boundary made too short give no second derivative.
+        # Coordinates of the change of the slope along each axis of the hull.
         inner = (rising - falling) @ self.basis
         inner /= np.maximum(2.0 * lengths, 1e-300)[:, None]
         inner[lengths < 1e-3 * size] = 0.0
@@ -416,6 +442,7 @@ class DensityObjective(Objective):
         below = energies(self.target, point - moves)
         if not (lengths > 0.0).all():
             return math.inf
+        # Rounding errors of the three values.
         noise = (
             EPSILON
             * FUNCTION_ERROR

@@ -2,8 +2,9 @@
 
 Each step minimizes the quadratic model on the domain: exactly on domains that are flat
 or round, and by accelerated projected gradients elsewhere, which need the projection
-alone and no record. Objectives with kinks are smoothed. When the model promises less
-than the smoothing, it is reduced by a constant factor.
+alone and no record. Objectives with kinks are smoothed. The *gain* of a step is what
+the model promises, up to a factor of 2: minus the slope times the move. When it is
+less than the smoothing, the smoothing is reduced by a constant factor.
 
 Nothing here has to be right for a gap to be right, because `gap` proves it afterwards.
 """
@@ -22,6 +23,7 @@ from dpsample.minimum.objectives import Evaluation, Objective
 from dpsample.samplers.localized.mode import model_step, step_in_polytope
 from dpsample.targets.gibbs_target import DomainGeometry, form_in_basis, times_basis
 
+# Largest number of Newton steps without smoothing. Ten to thirty are usual.
 MAX_STEPS = 200
 # Share of a Hessian's diagonal that is added to it at first.
 MIN_RIDGE = 1e-15
@@ -32,7 +34,7 @@ SMOOTHING_FACTOR = 0.1
 MAX_SMOOTHING = 0.05
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """Best point of a search, the slope of its minorant, and its gap."""
 
     point: Array
@@ -51,7 +53,9 @@ class Search:
         self.body, self.basis = self.geometry.body, self.geometry.basis
         start = np.array(self.domain.interior_point(dim), dtype=np.float64)
         self.point = start
-        self.best = Found(start, np.full(dim, np.nan), math.inf, objective.assumption)
+        self.best = SearchResult(
+            start, np.full(dim, np.nan), math.inf, objective.assumption
+        )
         # Steps stay off flat sides if there is a barrier.
         has_sides = len(self.geometry.sides) > 0
         self.has_barrier = has_sides and (
@@ -60,12 +64,14 @@ class Search:
         # Multiple of the identity that is added to Hessians, and grows if steps fail.
         self.ridge = MIN_RIDGE
 
-    def run(self) -> Found:
+    def run(self) -> SearchResult:
         """Return the best point that was found."""
         smoothing = self.objective.smoothing
         if smoothing == 0.0:
             self._newton(0.0, MAX_STEPS)
             return self.best
+        # The excess of a smoothed objective is at most 2 s scale, which has to be
+        # within the tolerance.
         last = MAX_SMOOTHING * self.tolerance / self.objective.scale
         while self.best.gap > self.tolerance and smoothing >= 1e-3 * last:
             # Newton steps at most from one smoothing parameter to the next.
@@ -91,6 +97,7 @@ class Search:
             model = self._with_barrier(evaluation, self.point)
             move = self._step(model)
             if move is None:
+                # A ridge that is 1000 times the Hessian leaves gradient steps.
                 if self.ridge > 1e3:
                     break
                 self.ridge *= 100.0
@@ -103,6 +110,7 @@ class Search:
                     return
                 if smoothing > 0.0 and not self._is_last(smoothing):
                     return
+                # A gap that does not halve three times is decided by rounding errors.
                 num_stalled += int(self.best.gap > 0.5 * before)
                 if num_stalled > 3:
                     return
@@ -117,6 +125,8 @@ class Search:
         Steps in a polytope with kinks end at facets and kinks at once, which no model
         without a barrier foresees.
         """
+        # With m sides and the weight w, the barrier's minimizer is at most m w above
+        # the minimum. So this weight costs as much as the smoothing.
         num_sides = len(self.geometry.sides)
         return smoothing * self.objective.scale / num_sides if num_sides else 0.0
 
@@ -128,6 +138,7 @@ class Search:
         sides = self.geometry.sides
         slacks = self.geometry.bounds - sides @ point
         if not (slacks > 0.0).all():
+            # Points on or beyond a side have an infinite barrier.
             return evaluation._replace(value=math.inf)
         rates, hessian = sides / slacks[:, None], evaluation.hessian
         if hessian is not None:
@@ -159,12 +170,15 @@ class Search:
         line a convex objective falls as long as its slope is negative.
         """
         share, lowest = 1.0, evaluation.value
+        # Values that differ by rounding only count as equal.
         digits = 1e-13 * (1.0 + abs(lowest))
         for _ in range(60):
             trial = self._inside(self.point + share * move)
             ahead = self.objective.evaluate(trial, smoothing, wants_hessian=False)
             ahead = self._with_barrier(ahead, trial)
             rise = float(ahead.slope @ move)
+            # A positive slope shows that the minimum on the line is passed. Half of the
+            # gain is not far beyond it.
             if ahead.value <= lowest + digits and rise <= 0.5 * gain:
                 is_new = not np.array_equal(trial, self.point)
                 self.point = trial
@@ -188,6 +202,8 @@ class Search:
         # Without any curvature the model's minimum is far away, at the boundary.
         size = float(np.linalg.norm(gradient))
         scales = np.diag(hessian)
+        # This curvature puts the model's minimum 1e6 times as far away as the point is
+        # large.
         floor = 1e-6 * size / (1.0 + float(np.abs(self.point).max()))
         if not scales.max() > 1e-12 * size:
             scales = np.full(rank, max(floor, 1e-300))
@@ -206,10 +222,13 @@ class Search:
             if self.has_barrier:
                 slacks = self.geometry.bounds - self.geometry.sides @ self.point
                 lengths = self.geometry.sides @ step
+                # Steps end before the next side, at which the barrier is infinite.
                 share = 0.99 * np.min(
                     slacks[lengths > 0.0] / lengths[lengths > 0.0], initial=np.inf
                 )
                 return np.asarray(step * min(1.0, share))
+            # `model_step` knows balls and flat sides. On other domains its move is
+            # right only if they contain its end.
             is_exact = (
                 self.geometry.is_round
                 or len(self.geometry.sides) > 0
@@ -217,6 +236,7 @@ class Search:
             )
             if is_exact:
                 return step
+        # The projected steps need a basis of the whole space.
         if rank < len(self.point):
             return None
         return self._projected_step(gradient, matrix)
@@ -224,6 +244,7 @@ class Search:
     def _projected_step(self, gradient: Array, hessian: Array) -> Array:
         """Minimize the model on the domain by accelerated projected gradients."""
         point, end = self.point, np.empty_like(self.point)
+        # 1 / largest is the longest step with which gradient descent cannot diverge.
         largest = float(np.linalg.eigvalsh(hessian)[-1])
         piece: Any = self.domain.project_piece
         move, ahead, momentum = np.zeros_like(point), np.zeros_like(point), 1.0
@@ -239,6 +260,7 @@ class Search:
             # Momentum that points uphill is dropped.
             if float(slope @ change) > 0.0:
                 momentum = 1.0
+            # Momentum of Nesterov's method.
             next_momentum = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
             ahead = new + (momentum - 1.0) / next_momentum * change
             move, momentum = new, next_momentum
@@ -247,6 +269,7 @@ class Search:
                 1.0 + np.abs(point).max()
             ):
                 break
+        # On an l1 ball such steps find the right face early, and its minimizer slowly.
         if self.domain.lp_exponent == 1.0:
             return self._step_on_face(move, gradient, hessian)
         return move
@@ -266,6 +289,7 @@ class Search:
         base[rest] = fixed
         inner: Array = hessian[np.ix_(support, support)]
         slope: Array = gradient[support] + hessian[np.ix_(support, rest)] @ fixed
+        # Signs are kept, -sign_i (x_i + v_i) <= 0, and the norm is at most the radius.
         sides: Array = np.vstack([-np.diag(signs), signs])
         start = signs * offset[support]
         depths = np.append(start, self.body.radius - start.sum())
@@ -280,6 +304,7 @@ class Search:
             root = np.array(np.linalg.cholesky(inner))
         except np.linalg.LinAlgError:
             return move
+        # The model's minimizer without sides.
         free: Array = np.negative(np.linalg.solve(inner, slope), dtype=np.float64)
         exact = step_in_polytope(sides, depths, free, slope, root)
         if exact is None:

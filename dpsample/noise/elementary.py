@@ -1,5 +1,8 @@
 """Independent Gaussian and Laplace numbers and integers, and Gaussian matrices.
 
+A noisy answer is the multiple of a public *step* next to query + noise, see `noise`. No
+rounding error of the sum changes it, except with a probability below 2^-80.
+
 A symmetric d x d matrix gets noise of standard deviation s on the diagonal and
 s/sqrt(2) off it. The upper triangle, with its off-diagonal entries times sqrt(2), is a
 vector with the Frobenius norm of the matrix, so that its noise has standard deviation s
@@ -7,7 +10,7 @@ in each coordinate. The spectral norm of the noise is about s sqrt(2d).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -17,7 +20,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.noise.noise import (
-    REACH,
+    MAX_QUERY_STEPS,
     Noise,
     Size,
     add_gaussian,
@@ -27,19 +30,27 @@ from dpsample.noise.noise import (
     grid_step,
     parts,
 )
+from dpsample.numerics.lazy_reals import BLOCK_WORDS, LazyReal, is_less, uniform
 
 
 class IndependentNoise(Noise):
-    """Base of noise in independent coordinates, whose sums are rounded exactly."""
+    """Base of noise in independent coordinates.
 
+    The real sum of value and noise is rounded to the nearest multiple of the step.
+    """
+
+    # Kernel (rng, scale, step, values) that adds noise to the values in place.
     _add: ClassVar[Callable[..., None]]
 
     def _as_independent(self, dim: int) -> Noise:
+        """Return this noise: `Noise._noisy` draws noise of all classes in this form."""
         del dim
         return self
 
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
+        """Return values, shape (dim,), plus one draw of the noise, on the grid."""
         # Exact digits take about eight times as long as an ordinary Gaussian number.
+        # Scale and step are the same for each coordinate, so they are asked for one.
         out = values.copy()
         for part in parts(out[:, None], cost=8):
             self._add(rng, self._min_scale(1), self._step(1), part[:, 0])
@@ -111,6 +122,12 @@ class Laplace(IndependentNoise):
         """Draw an array of shape ``size``."""
         return np.asarray(laplace(rng, size=checked_size(size), scale=self.scale))
 
+    def _noisy_purely(self, rng: np.random.Generator, values: Array) -> Array:
+        step, word = self._step(1), _words_in_turn(rng).__next__
+        numbers = np.nan_to_num(values, nan=0.0).tolist()
+        sums = [_rounded_laplace_sum(word, x, self.scale, step) for x in numbers]
+        return np.array([_cut_off(cells) * step + 0.0 for cells in sums])
+
     def _log_density(self, points: Array) -> Values:
         points = np.abs(points) / self.scale
         constant = points.shape[-1] * (math.log(2.0) + math.log(self.scale))
@@ -158,17 +175,21 @@ class DiscreteLaplace(Noise):
         return [discrete_laplace_integer(rng, scale) for _ in range(count)]
 
     def _as_independent(self, dim: int) -> Noise:
+        """Return this noise, whose coordinates are independent."""
         del dim
         return self
 
     def _step(self, dim: int) -> float:
+        """Return the step of the grid of answers, which are integers."""
         del dim
         return 1.0
 
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
-        # Queries are cut off before the noise is added, which moves no two of them
-        # apart. So the sensitivity holds.
-        whole = np.clip(np.floor(np.nan_to_num(values, nan=0.0)), -REACH, REACH)
+        """Return values, shape (dim,), plus one draw of the noise."""
+        # Queries are cut off at 2^51 before the noise is added, which moves no two of
+        # them apart. So the sensitivity holds.
+        whole = np.floor(np.nan_to_num(values, nan=0.0))
+        whole = np.clip(whole, -MAX_QUERY_STEPS, MAX_QUERY_STEPS)
         noise = self._integers(rng, len(whole))
         # The sums are cut off, and not the noise, whose end would reveal the query.
         sums = [_cut_off(int(v) + z) for v, z in zip(whole, noise, strict=True)]
@@ -186,9 +207,68 @@ class DiscreteLaplace(Noise):
 
 
 def _cut_off(value: int) -> int:
-    """Return the nearest integer up to 2^52 in size, which is exact in a double."""
-    largest = int(2.0 * REACH)
+    """Return the nearest integer up to 2^52 in size, which is exact in a double.
+
+    It is twice the limit of queries, so noise of the size of 2^51 is not cut off.
+    """
+    largest = int(2.0 * MAX_QUERY_STEPS)
     return min(max(value, -largest), largest)
+
+
+def _words_in_turn(rng: np.random.Generator) -> Iterator[int]:
+    """Yield words of 64 fair bits of a generator, in their order."""
+    while True:
+        yield from rng.integers(0, 2**64, BLOCK_WORDS, dtype=np.uint64).tolist()
+
+
+def _rounded_laplace_sum(
+    word: Callable[[], int], query: float, scale: float, step: float
+) -> int:
+    """Return the number of steps next to the query + Laplace noise, exactly, ties up.
+
+    The noise is an exponential number E times the scale, with a fair sign. E lies in an
+    interval whose length is a power of two, and digits of E are drawn until both ends
+    of the interval give the same whole number. A step is a power of two.
+    """
+    size = _exponential_in_turn(word)
+    query = min(max(query, -MAX_QUERY_STEPS * step), MAX_QUERY_STEPS * step)
+    center, center_bits = _shifted(query, step)
+    factor, factor_bits = _shifted(scale if word() & 1 == 0 else -scale, step)
+    while True:
+        noise_bits = factor_bits + size.bits
+        bits = max(center_bits, noise_bits, 1)
+        base = (center << (bits - center_bits)) + (1 << (bits - 1))
+        shift = bits - noise_bits
+        first = (base + (factor * size.digits << shift)) >> bits
+        if first == (base + (factor * (size.digits + 1) << shift)) >> bits:
+            return first
+        size.refine()
+
+
+def _shifted(number: float, step: float) -> tuple[int, int]:
+    """Return whole numbers a and b >= 0 with number / step = a / 2^b."""
+    top, bottom = number.as_integer_ratio()
+    bits = bottom.bit_length() - 1 + math.frexp(step)[1] - 1
+    return (top, bits) if bits >= 0 else (top << -bits, 0)
+
+
+def _exponential_in_turn(word: Callable[[], int]) -> LazyReal:
+    """Draw a standard exponential number from words in the order of `add_laplace`.
+
+    So a seed gives the same answers for all budgets, except with the probability by
+    which digits that are cut off are wrong. `numerics.lazy_reals` has the algorithm.
+    """
+    whole = 0
+    while True:
+        number = uniform(word)
+        number.refine()
+        length, last = 1, number
+        while is_less(other := uniform(word), last):
+            length, last = length + 1, other
+        if length % 2 == 1:
+            number.digits += whole << number.bits
+            return number
+        whole += 1
 
 
 def discrete_laplace_integer(rng: np.random.Generator, scale: Fraction) -> int:
@@ -200,6 +280,7 @@ def discrete_laplace_integer(rng: np.random.Generator, scale: Fraction) -> int:
     of coins of probability 1/e. 0 would come with both signs, so -0 is drawn again.
     """
     while True:
+        # u + t v with a uniform u below t = numerator and geometric v.
         u = integer_below(rng, scale.numerator)
         if not _exponential_coin(rng, u, scale.numerator):
             continue
@@ -327,19 +408,25 @@ def add_symmetric_gaussian(
 def denoise(matrix: Array, stddev: float) -> tuple[Array, Array]:
     r"""Estimate A from M = A + noise, as eigenvalues and M's eigenvectors v_i.
 
-    The noise E pushes the eigenvalues l_i of M apart. By Stein's identity, with the
-    derivative of v_i v_i^T in M,
+    The noise E has the standard deviation s = ``stddev`` of the module. It pushes the
+    eigenvalues l_i of M apart. Stein's identity for Gaussian noise is E[<E, f(M)>] =
+    s^2 E[div f(M)]. For f(M) = v_i v_i^T perturbation theory gives dv_i =
+    sum_{j != i} v_j (v_j^T dM v_i) / (l_i - l_j), hence the divergence is
+    sum_{j != i} 1 / (l_i - l_j):
 
     .. math:: \mathbb E\, v_i^T E v_i
        = s^2\, \mathbb E \sum_{j \ne i} 1/(l_i - l_j).
 
     So l_i minus that sum is an unbiased estimate of v_i^T A v_i, the best eigenvalue in
-    the Frobenius norm for these vectors. With g = l_i - l_j, g/(g^2 + s^2/2) in place
-    of 1/g bounds its variance. (In Bun, Allez, Bouchaud and Potters, arXiv:1502.06736,
-    this is the width for a semicircle of deviation s sqrt(d/2).) This is
-    post-processing.
+    the Frobenius norm for these vectors. It has an infinite variance, because gaps g =
+    l_i - l_j may be near 0. So g/(g^2 + s^2/2) takes the place of 1/g, which it
+    resembles for gaps above the standard deviation s / sqrt(2) of an off-diagonal
+    entry. (Bun, Allez, Bouchaud and Potters, arXiv:1502.06736, have this estimate with
+    a width for the eigenvalues of pure noise, a semicircle of deviation s sqrt(d/2).)
+    This is post-processing, so it costs no privacy.
     """
     eigenvalues, vectors = np.linalg.eigh(matrix)
     gaps = eigenvalues[:, None] - eigenvalues
+    # For j = i the gap is 0, which adds 0.
     shifts = stddev**2 * (gaps / (gaps**2 + 0.5 * stddev**2)).sum(axis=1)
     return eigenvalues - shifts, vectors

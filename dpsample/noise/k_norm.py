@@ -103,6 +103,7 @@ class KNorm(Noise):
     def _min_scale(self, dim: int) -> float:
         sides = _semi_axes(self.domain, dim)
         if len(sides) == 0:  # for a polytope, where it meets the axes
+            # Axis j leaves the body at 1 / ||e_j||_K.
             sides = np.atleast_1d(1.0 / self.domain.gauge(np.eye(dim)))
         return self.scale * float(sides.min())
 
@@ -126,7 +127,7 @@ def k_norm(
     domain : Ball, Box, SchattenBall or Polytope
         Body K, symmetric about 0. Matrices are flattened row by row.
     scale : float, default 1.0
-        Scale > 0.
+        Factor > 0 of the noise.
 
     Returns
     -------
@@ -156,6 +157,7 @@ def k_norm(
     check.positive(scale=scale)
     table = k_norm_table(domain, shape[-1])
     out = np.empty(shape)
+    # A direction takes 1 / acceptance proposals on average.
     cost = math.ceil(shape[-1] / table.plan.acceptance)
     if table.kind == KIND.coordinates:
         cost = 1
@@ -239,6 +241,7 @@ def k_norm_table(domain: Domain, dim: int) -> KNormTable:
         plan = schatten_plan(domain.matrix_shape, domain.schatten_exponent)
     elif domain.is_polytope:
         kind, simplices = KIND.facets, _facets(domain, dim)[0].copy()
+        # A determinant is d! times the volume between 0 and a simplex of the boundary.
         shares = np.cumsum(np.abs(np.linalg.det(simplices)))
     return KNormTable(kind, cone, plan, sides, simplices, shares)
 
@@ -279,6 +282,7 @@ def fill_k_norm(rng, table, scale, out):
     if table.kind == KIND.facets:
         _fill_from_facets(rng, table, scale, out)
         return
+    # The gauge of the draw, scale times a Gamma(d) variable.
     radius = scale * rng.standard_gamma(1.0 * len(out))
     if table.kind == KIND.spectrum:
         fill_schatten(rng, table.plan, radius * table.sides[0], out)
@@ -395,6 +399,7 @@ def _vertices(rows: Array, limits: Array) -> Array:
     # In the form unit_rows z <= 1, 0 is inside. Qhull starts from it.
     unit_rows = rows / limits[:, None]
     if dim == 1:
+        # Qhull takes half-spaces as rows (a, b) with <a, z> + b <= 0.
         ends = np.array([1.0 / unit_rows.max(), 1.0 / unit_rows.min()])
         return ends[:, None]
     halfspaces = np.column_stack([unit_rows, -np.ones(len(unit_rows))])

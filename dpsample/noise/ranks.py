@@ -123,6 +123,7 @@ class Ranks:
 
         And the first point above the target of level k or more.
         """
+        # The distance of ranks at which x = k: rho (|c - t| - least) = k.
         reach = self.least + k / self.rate
         below = math.floor(self.target - reach)
         # A point at the target's rank itself belongs to those below.
@@ -151,12 +152,15 @@ class Ranks:
     def draw(self, rng: np.random.Generator) -> int:
         """Draw one point of the mechanism, exactly."""
         parts = self.intervals
+        # Cumulative weights of the intervals, of which each point has its interval's
+        # weight.
         totals = [*accumulate(p.weight * (p.end - p.first) for p in parts)]
         while True:
             remainder = integer_below(rng, totals[-1])
             i = bisect_right(totals, remainder)
             part = parts[i]
             remainder -= totals[i - 1] if i > 0 else 0
+            # The point is chosen by whole weights.
             point = part.first + remainder // part.weight
             if _is_accepted(rng, self.excess(point), part.weight):
                 return point
@@ -168,6 +172,7 @@ def _is_accepted(rng: np.random.Generator, x: Fraction, weight: int) -> bool:
     while True:
         uniform = (uniform << 64) + integer_below(rng, 1 << 64)
         bits += 64
+        # Bounds of e^-x that are far narrower than the interval of the uniform number.
         precision = bits + WEIGHT_BITS + 64
         low, high = exponential_bounds(x, precision)
         # The uniform number and the probability, both times weight 2^precision.
@@ -194,6 +199,7 @@ def exponential_bounds(x: Fraction, bits: int) -> tuple[int, int]:
     if x >= bits:  # e^-x < 2^-bits
         return 0, 1
     one = 1 << bits
+    # x / 2^halvings is at most 1.
     halvings = math.floor(x).bit_length()
     reduced = x * one / 2**halvings
     low_x, high_x = math.floor(reduced), math.ceil(reduced)
@@ -201,12 +207,14 @@ def exponential_bounds(x: Fraction, bits: int) -> tuple[int, int]:
     n = 0
     while high_term > 1:
         n += 1
+        # x^n / n! from the term before it, rounded down and up.
         low_term = low_term * low_x // (n * one)
         high_term = _ceil_divide(high_term * high_x, n * one)
         if n % 2 == 1:
             low, high = low - high_term, high - low_term
         else:
             low, high = low + low_term, high + high_term
+    # The remainder is at most the last term.
     low, high = low - high_term, high + high_term
     for _ in range(halvings):
         low, high = low * low // one, _ceil_divide(high * high, one)

@@ -83,6 +83,7 @@ class TotalsBlock(NamedTuple):
 
     def scale(self, budget: Budget) -> float:
         """Return the scale of the noise, rounded up."""
+        # Rounded up, so that sensitivity / scale is at most this share of epsilon.
         scale = round_up(self.sensitivity / (self.share * budget.epsilon))
         limit = 2.0**100  # files can hold the totals, which stay below 2^130
         if scale > limit:
@@ -108,6 +109,7 @@ class TotalsMechanism:
     @property
     def num_totals(self) -> int:
         """Number of totals."""
+        # The lengths are the same under both relations.
         return sum(block.length for block in self.blocks("zero_out"))
 
     def event(self, budget: Budget) -> Event:
@@ -219,6 +221,7 @@ class GridMechanism(TotalsMechanism):
         """Check the bounds and keep them as floats."""
         for name in ("lower", "upper"):
             check_bound(name, getattr(self, name))
+            # The sum with 0.0 turns -0.0 into 0.0, which has another text in JSON.
             object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
         if not self.upper - self.lower >= MIN_SCALE:
             condition = f"at least {MIN_SCALE:g} above lower = {self.lower:g}"
@@ -255,10 +258,12 @@ class GridMechanism(TotalsMechanism):
         """Return the numbers within the bounds, as steps that are not rounded yet."""
         with np.errstate(all="ignore"):  # a tiny number may underflow
             inside = np.clip(np.nan_to_num(values, nan=0.0), self.lower, self.upper)
+            # Exact, because the step is a power of two.
             return np.asarray(inside / self.step)
 
     def offsets(self, values: Array) -> Numbers:
         """Return the steps of each number from the middle."""
+        # Rounding is monotone, on which the sensitivity rests.
         return np.rint(self.clip(values)).astype(np.int64) - self.center
 
     def inputs(self, budget: Budget) -> dict[str, int | float]:
@@ -357,6 +362,7 @@ class GridGroupMeans(GridMechanism):
         sums = [0] * self.num_groups
         for part in _parts(len(values)):
             partial, mask = np.zeros(self.num_groups, np.int64), is_known[part]
+            # `np.add.at` adds every offset, also if a group occurs several times.
             np.add.at(partial, groups[part][mask], offsets[part][mask])
             sums = [a + b for a, b in zip(sums, partial.tolist(), strict=True)]
         counts = np.bincount(groups[is_known], minlength=self.num_groups)
@@ -424,11 +430,14 @@ class RankQuantile(GridMechanism):
     def rate(self, budget: Budget) -> float:
         """Return the rate of the ranks, rounded down."""
         level, epsilon = Fraction(self.level), Fraction(budget.epsilon)
+        # A replaced record moves a score by at most 1, and a record that is set to zero
+        # by max(q, 1 - q), see `ranks`.
         change = Fraction(1)
         if budget.relation == "zero_out":
             change = max(level, 1 - level)
         exact = epsilon / (2 * change)
         nearest = float(exact)
+        # A larger rate would exceed epsilon.
         return nearest if Fraction(nearest) <= exact else math.nextafter(nearest, 0.0)
 
     def event(self, budget: Budget) -> Event:
@@ -441,6 +450,7 @@ class RankQuantile(GridMechanism):
 
     def positions(self, values: Array) -> Numbers:
         """Return the first grid point that is not below each number."""
+        # A record is counted from its own grid point on.
         return np.ceil(self.clip(values)).astype(np.int64)
 
     def release(

@@ -73,19 +73,23 @@ class LazyReal:
 
     def __float__(self) -> float:
         """Return a double, at most 2^-bits + 2^-53 of its size from the number."""
+        # The quotient of two integers is rounded once.
         return self.sign * (self.digits / (1 << self.bits))
 
 
 def is_less(left: LazyReal, right: LazyReal) -> bool:
     """Return whether one positive number is below another, to the digit that decides.
 
-    Both have the same number of bits at first, as uniform numbers do.
+    The digits that both have are compared. While they agree, the number that has fewer
+    is refined.
     """
-    while left.digits == right.digits:
-        left.refine()
-        right.refine()
-        _level(left, right)
-    return left.digits < right.digits
+    while True:
+        excess = left.bits - right.bits
+        first = left.digits >> max(excess, 0)
+        second = right.digits >> max(-excess, 0)
+        if first != second:
+            return first < second
+        (left if excess <= 0 else right).refine()
 
 
 def _level(left: LazyReal, right: LazyReal) -> None:
@@ -114,6 +118,7 @@ def exponential(word: Callable[[], int]) -> LazyReal:
     while True:
         first = uniform(word)
         if _run_is_odd(first, word):
+            # The whole part goes before the fraction's digits.
             first.digits += whole << first.bits
             return first
         whole += 1
@@ -124,6 +129,7 @@ def _run_is_odd(first: LazyReal, word: Callable[[], int]) -> bool:
     length, last = 1, first
     while True:
         other = uniform(word)
+        # Numbers are compared by their digits, so both need as many bits.
         _level(other, last)
         if not is_less(other, last):
             return length % 2 == 1
@@ -151,9 +157,12 @@ def _is_normal(size: LazyReal, clock: LazyReal) -> bool:
     while True:
         _level(size, clock)
         # All numbers are in units of 2^-bits, and squares in units of 2^-2 bits.
+        # X - 1, and the squares of both ends of its interval. A square is least at 0 if
+        # the interval contains it.
         low = size.digits - (1 << size.bits)
         ends = low * low, (low + 1) * (low + 1)
         smallest = 0 if low in (0, -1) else min(ends)
+        # 2 Y is between 2^(bits + 1) times the clock's digits and times one more.
         if clock.digits << (size.bits + 1) >= max(ends):
             return True
         if (clock.digits + 1) << (size.bits + 1) <= smallest:

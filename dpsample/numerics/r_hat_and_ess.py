@@ -71,6 +71,7 @@ def lagged_sum(chains, lag):
     return total
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def covariance_sum(chains, sums, lag):
     """Return `lagged_sum`, which is kept in ``sums`` from its first use on."""
@@ -232,6 +233,7 @@ def judge(values, order, quantiles, workspace, chains, is_folded, out):
         out[1] = size_of_rows(chains, variance(workspace.means), workspace.sums)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class Workspace(NamedTuple):
     """Scratch memory for columns of one length."""

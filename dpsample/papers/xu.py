@@ -72,6 +72,8 @@ def _shuffled_cases(
         "delta": DELTA,
         "hidden": "sigma, at 1",
     }
+    # The smallest noise that proves epsilon. The case states it relative to the
+    # published one.
     needed = curves.shuffled_noise(epsilon, num_records=NUM_RECORDS, delta=DELTA)
     yield Case(
         **shared,
@@ -86,6 +88,8 @@ def _shuffled_cases(
         setting=f"n = 1e4, {noise:.3g} C per record, batches of {BATCH}",
         accounting="disjoint batches, exact Gaussian curve",
         meaning="upper bound",
+        # A replaced record moves the sum of its batch by 2 C. The noises of the records
+        # add up to sqrt(BATCH) times one of them.
         epsilon_at=curves.gaussian(2.0 / (noise * math.sqrt(BATCH)), DELTA),
     )
     yield Case(
@@ -93,6 +97,8 @@ def _shuffled_cases(
         setting=f"n = 1e4, {noise:.3g} C per record",
         accounting="the sum of all outputs, linear losses",
         meaning="attack",
+        # The sum of all outputs moves by 2 C, too, next to sqrt(NUM_RECORDS) times the
+        # noise of a record.
         epsilon_at=curves.gaussian(2.0 / (noise * math.sqrt(NUM_RECORDS)), DELTA),
     )
 

@@ -49,7 +49,7 @@ class Problem:
     response : array of shape (num_records,), or a column's name (Parquet, Dask)
         Labels -1, 1 or real responses y_i.
     loss : Loss
-        One of `dpsample.losses`.
+        Loss of one record, one of `dpsample.losses` or your own.
     domain : Domain
         One of `dpsample.domains`. With ``intercept`` it includes the intercept.
     row_bound : float
@@ -123,7 +123,7 @@ class Problem:
         num_records, width = rows.shape
         if num_records == 0 or width == 0:
             check.fail("features", "non-empty", f"shape {rows.shape}")
-        self.facts = PublicFacts(
+        self.facts: PublicFacts = PublicFacts(
             num_records=num_records,
             dim=num_parameters(loss, width) + int(intercept),
             loss=loss,
@@ -135,7 +135,7 @@ class Problem:
             intercept=intercept,
         )
         self.clip_rows = clip_rows
-        self.storage = self._store(rows, response, offset)
+        self.storage: RecordStorage = self._store(rows, response, offset)
         names = names if feature_names is None else feature_names
         if encoding is not None:
             encoding = self._adapt_encoding(encoding, names)
@@ -146,8 +146,10 @@ class Problem:
             # Names of columns are not names of coefficients if their numbers differ.
             if feature_names is None and self.dim != width:
                 names = None
-        self.encoding = encoding
-        self.feature_names = self._complete_names(names, self.dim - intercept)
+        self.encoding: Encoding | None = encoding
+        self.feature_names: tuple[str, ...] = self._complete_names(
+            names, self.dim - intercept
+        )
         # Arguments and result of the last `_reuse_plan`.
         self.plan: tuple[Any, Any] | None = None
 

@@ -1,5 +1,9 @@
 """Driver of gradient-based algorithms: it runs the phases of a recipe.
 
+The *recipe* of an optimizer has the phases of its run with their noise, for the public
+facts of one problem. A run with noise is *total*: a loss that fails counts as 0, and
+points stay below `FAR` in size, so that no record can end the run.
+
 A `Program` is a recipe on the records of one problem. It is built once. Each run has
 its own memory and stream, so that threads can run it at the same time. A phase is a
 `Loop` of gradient steps, a `Minimization` to a certified accuracy, or a `Query` with a
@@ -147,7 +151,7 @@ class Program:
             if isinstance(phase, Loop):
                 theta = self._loop(phase, state, chunk)
             elif isinstance(phase, Query):
-                theta = phase.answer(problem, state.rng)
+                theta = phase.answer_at(problem, state.rng, theta, memory.anchor)
                 memory.counts[0] += problem.num_records
                 state.advance(1)
             else:
@@ -158,7 +162,8 @@ class Program:
                 released = theta
             if num_points and not (isinstance(phase, Loop) and not phase.output_stddev):
                 state.trace.append((int(memory.counts[0]), theta.copy()))
-        # The output is private, so this error may depend on it.
+        # The output is private, so this error may depend on it. Points of total runs
+        # are kept below `FAR`, 1e300, so a larger one has overflowed.
         if not (np.abs(theta) < FAR).all():
             raise DescentError(DIVERGED)
         run = DescentRun(
@@ -211,6 +216,8 @@ class Program:
         # The trace has points at equal distances.
         stops = np.linspace(0, phase.num_steps, state.num_points + 2).astype(int)[1:]
         fixed = arguments.loss, arguments.feasible
+        # Windows are chunks of records that are read one after the other. They are
+        # empty if all records are in memory.
         windows = arguments.windows(pieces)
         start = 0
         # A loop with fewer steps has fewer points.

@@ -72,6 +72,8 @@ def choose(target: GibbsTarget) -> SamplerChoice:
     """Return the first sampler that supports a target and passes its trial."""
     rng = np.random.default_rng(0)
     if not isinstance(target, Gibbs):
+        # The kind of the energy and the domain decide about exact draws, before any
+        # trial.
         return _choose_without_records(target, rng)
     exact = try_exact(target)
     if exact is not None:
@@ -80,6 +82,7 @@ def choose(target: GibbsTarget) -> SamplerChoice:
         if rank <= MAX_DIM:
             density = f"{rank} free coefficients"
         return SamplerChoice(Exact(), f"{density}: independent exact draws", exact)
+    # Conditional distributions of single coordinates are truncated Gaussians then.
     has_facets = target.domain.name in ("box", "polytope", "simplex")
     if has_facets and conditional_kind(target) == DENSITY.quadratic:
         reason = "a quadratic energy on a flat-sided domain"
@@ -87,6 +90,7 @@ def choose(target: GibbsTarget) -> SamplerChoice:
         chain = accept_if_mixing(prepared, rng) if has_short_sweeps(prepared) else None
         if chain is not None:
             return SamplerChoice(CoordinateHitAndRun(), reason, chain)
+    # Proofs for few records need a bounded third derivative.
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
     acceptance = 0.0
     if not is_mode_on_boundary(target):
@@ -100,6 +104,7 @@ def choose(target: GibbsTarget) -> SamplerChoice:
         chain = try_independent_proposals(target, rng)
         if chain is not None:
             return SamplerChoice(LaplaceIndependence(), PROPOSED, chain)
+    # Not close to a Gaussian, but perhaps to a quadratic within a region.
     independent = try_localized(target)
     if independent is not None:
         reason = "nearly quadratic where the mass is: independent draws"
@@ -268,7 +273,7 @@ def try_localized(target: Gibbs) -> Prepared | None:
     if localization is None:
         return None
     prepared = localization.prepare(np.random.default_rng(0))
-    if prepared is None or not prepared.is_practical:
+    if prepared is None or not prepared.accepts_in_time:
         return None
     # A coordinate of a proposal takes as long as 100 multiply-adds. In a corner it is
     # 2000, because leaps were faster there on other targets. A draw may take as long as

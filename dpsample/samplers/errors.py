@@ -9,12 +9,19 @@ from typing import Protocol
 # The codes are below `core.pauses.PAUSED`, which kernels return, too. `TEXTS` says what
 # they mean for a user.
 OK = 0
+# A C function wrote nothing, or NaN.
 FUNCTION_FAILED = 1
+# A number contradicts a declared bound, on which a proof rests.
 BOUND_VIOLATED = 2
+# The largest number of proposals was reached.
 EXHAUSTED = 3
+# Draws on a line need an energy that grows at both ends.
 UNCOVERED = 4
+# A draw of the sampler itself was NaN.
 DRAW_FAILED = 5
+# Rounding errors of the energies would decide about proposals.
 ROUGH = 6
+# A path along the boundary has too many parts.
 STUCK = 7
 
 TEXTS = {

@@ -42,7 +42,7 @@ from dpsample.targets.gibbs_target import (
 
 # Share of the way from the mode to an interior point by which a start is moved off the
 # boundary.
-RETREAT = 1e-3
+RETREAT_SHARE = 1e-3
 # Standard deviations from the center at which tails are examined.
 FAR = 5.0
 # Minimum rise of the energy there, relative to the Gaussian's. In a tail that rises
@@ -102,6 +102,8 @@ def minimize(
     theta = np.array(begin, dtype=np.float64)
     gradient, trial = np.empty(target.dim), np.empty(target.dim)
     value = energy.value(theta)
+    # ``smoothness`` is an estimate of the local Lipschitz constant of the gradient, and
+    # its inverse the step.
     ahead, momentum, smoothness = theta.copy(), 1.0, 1.0
     history = [value]
     for _ in range(max_steps):
@@ -123,6 +125,7 @@ def minimize(
                 break
             ahead, momentum = theta.copy(), 1.0
             continue
+        # Momentum of Nesterov's method.
         next_momentum = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
         ahead = trial + (momentum - 1.0) / next_momentum * (trial - theta)
         # Momentum may lead out of the domain.
@@ -141,16 +144,16 @@ class _Kernels:
     def __init__(self, target: GibbsTarget, mu: float) -> None:
         self.calls, self.work = target.calls, target.new_work()
         self.is_inside = target._is_inside
-        self.given = target.numbers._replace(mu=mu), target.pieces
+        self.fixed_arguments = target.numbers._replace(mu=mu), target.pieces
 
     def value(self, theta: Array) -> float:
-        return self.calls.energy(*self.given, theta, self.work)
+        return self.calls.energy(*self.fixed_arguments, theta, self.work)
 
     def slope(self, theta: Array, out: Array) -> float:
-        return self.calls.energy_gradient(*self.given, theta, self.work, out)
+        return self.calls.energy_gradient(*self.fixed_arguments, theta, self.work, out)
 
     def project(self, point: Array, out: Array) -> None:
-        self.calls.project(*self.given, point, out)
+        self.calls.project(*self.fixed_arguments, point, out)
 
 
 class _Passes:
@@ -202,6 +205,7 @@ class GaussianFit:
 
     def rescale(self, center: Array, covariance: Array) -> GaussianFit:
         """Return the fit with a center and a covariance in whitened coordinates."""
+        # In whitened coordinates the factor is I, so that the new one is factor root.
         root = np.linalg.cholesky(covariance)
         return GaussianFit(
             center=center,
@@ -229,7 +233,8 @@ def fit(target: GibbsTarget) -> GaussianFit:
     basis = hull_basis(target)
     interior = target.domain.interior_point(target.dim)
     is_own = isinstance(target, Density)
-    share = _retreat_share(target) if is_own else RETREAT
+    share = _retreat_share(target) if is_own else RETREAT_SHARE
+    # The fit begins a little off the boundary, where gradients may be infinite.
     start = (1.0 - share) * rough_mode(target) + share * interior
     center, precision = _run_newton(target, basis, start)
     is_inside = target.domain.contains(center)
@@ -251,6 +256,8 @@ def fit(target: GibbsTarget) -> GaussianFit:
     if gaussian.share_inside < 0.5 and domain.is_bounded:
         # Add the inverse variances of a ball of the domain's widths.
         widths = domain.half_widths(target.dim)
+        # A uniform draw from an ellipsoid with half-widths a has variances a^2 / (dim +
+        # 2).
         inverse = (target.dim + 2.0) / np.maximum(widths, 1e-12) ** 2
         extra = form_in_basis(np.diag(inverse), basis)
         gaussian = _from_precision(target, basis, center, precision + extra)
@@ -258,17 +265,19 @@ def fit(target: GibbsTarget) -> GaussianFit:
 
 
 def _retreat_share(target: GibbsTarget) -> float:
-    """Return a share of the way from the mode to the interior point, at most `RETREAT`.
+    """Return a share of the way from the mode to the interior point.
 
-    There the energy of the user is higher than at the mode by at most the dimension, as
-    it is at a typical draw. The interior point may be very far away.
+    It is at most `RETREAT_SHARE`. There the energy of the user is higher than at the
+    mode by at most the dimension, as it is at a typical draw. The interior point may be
+    very far away.
     """
     mode, interior = rough_mode(target), target.domain.interior_point(target.dim)
-    shares = RETREAT * 10.0 ** -np.arange(0.0, 10.0)
+    shares = RETREAT_SHARE * 10.0 ** -np.arange(0.0, 10.0)
+    # From a thousandth of the way down to 10^-12 of it.
     points = mode + shares[:, None] * (interior - mode)
     heights = energies(target, np.vstack([mode, points]))
     is_low = heights[1:] <= heights[0] + target.dim
-    return float(shares[np.argmax(is_low)]) if is_low.any() else RETREAT
+    return float(shares[np.argmax(is_low)]) if is_low.any() else RETREAT_SHARE
 
 
 def hull_basis(target: GibbsTarget) -> Array:
@@ -289,6 +298,7 @@ def _run_newton(target: GibbsTarget, basis: Array, theta: Array) -> tuple[Array,
             precision = 0.5 * (precision + last_precision)
         covariance = _inverse(precision)
         move = covariance @ gradient
+        # The decrement, the length of the step in standard deviations.
         decrement = float(np.sqrt(max(float(move @ gradient), 0.0)))
         next_theta = theta - damping.step(decrement) * (basis @ move)
         # Outside the simplex the entropy has no gradient.

@@ -49,6 +49,7 @@ def lag_share(series: Array) -> float:
     too small, because the largest of many estimates is too large. Columns that never
     move are left out.
     """
+    # The autocorrelation at lag 1, with the mean of all chains.
     centered = series - series.mean(axis=(0, 1))
     total = (centered**2).sum(axis=(0, 1))
     lagged = (centered[:, 1:] * centered[:, :-1]).sum(axis=(0, 1))
@@ -96,18 +97,23 @@ def wanted_thinning(shares: Array, work: float = math.inf) -> int:
     effective draws for all work of a call, which is `FIXED_WORK` in addition to
     ``work`` multiply-adds a transition.
     """
+    # c of the autocorrelations c^t, from share = (1 - c) / (1 + c).
     slow = np.maximum((1.0 - shares) / (1.0 + shares), 0.0)  # 0 if antithetic
 
     def passes(thinning: int) -> bool:
+        # After thinning by t the autocorrelation at lag 1 is c^t.
         thinned = share_of(slow**thinning)
         ratio = thinned * (HALF * (1.01**2 - 1.0) + 1.0)
+        # P(chi^2_7 > 7 ratio) of each column. Their sum bounds the probability of any.
         failing = special.gammaincc(3.5, 3.5 * ratio).sum()
         return bool(failing <= 0.01 and thinned.min() >= MIN_SHARE)
 
     def rate(thinning: int) -> float:
+        # Effective draws of the slowest column for all work of eight halves of H draws.
         share = float(share_of(slow.max() ** thinning))
         return share / (FIXED_WORK + 8.0 * HALF * thinning * work)
 
+    # If a thinning passes, so does every longer one.
     thinning = 1 + bisect_left(range(1, MAX_THINNING), True, key=passes)
     while thinning < MAX_THINNING and rate(thinning + 1) > rate(thinning):
         thinning += 1

@@ -205,6 +205,7 @@ class Encoding:
         """Names of the features of each used column."""
         schema, features = self._declarations, {}
         for column in self.columns:
+            # Numbers and dates keep the name of their column.
             levels = schema.categorical.get(column)
             names = [column]
             if levels is not None:
@@ -233,6 +234,7 @@ class Encoding:
             if column in self.contrasts:
                 del levels[reference_position(self._declarations, column)]
             if levels:
+                # Indicators follow one another in the order of the levels.
                 positions[column] = {v: first + i for i, v in enumerate(levels)}
             first += len(names)
         return positions
@@ -242,6 +244,7 @@ class Encoding:
         """Largest norm of a row before the division, which is by this number."""
         if not self.is_scaled:
             return 1.0
+        # Each column adds at most 1 to the sum of p-th powers of a row.
         return float(len(self.columns) ** (1.0 / self.row_norm))
 
     @property
@@ -362,6 +365,7 @@ class Encoding:
             return np.where(codes == positive, 1.0, -1.0)
         if self.response_bound is not None:
             unit, _ = self._scale_to_unit(column, num_clipped, clip=self.clip)
+            # From [0, 1] to [-1, 1].
             return 2.0 * unit - 1.0
         return self._unscaled_numbers(column)
 
@@ -385,6 +389,7 @@ class Encoding:
         check.instance(bool, is_label=is_label)
         if is_label:
             negative, positive = self.labels or (-1.0, 1.0)
+            # A margin of 0 counts as positive.
             return np.where(margins >= 0.0, positive, negative)
         name, schema = self.target or "", self._declarations
         is_scaled = name in schema.numeric or name in schema.log

@@ -60,9 +60,11 @@ Bounds = tuple[float, float]
 # Largest magnitude of a bound, with which products of a few bounds do not overflow.
 LARGEST = 1.0 / check.MIN_SCALE
 Levels = tuple[str, ...] | tuple[int, ...]  # booleans are integers
+# Sections of the bounds, one for each kind of column.
 KINDS = ("numeric", "log", "date", "categorical", "ignore")
 REMEDY = "See the example in dpsample.tables.schema."
 UNFILLED = "Fill in public facts, known without looking at the records."
+# Marks that separate thousands, among them blanks of several widths.
 THOUSANDS = ("", ".", ",", "'", " ", "_", "\u00a0", "\u202f", "\u2019")
 
 
@@ -77,6 +79,7 @@ def level_key(level: object) -> object:
     """Return the form in which levels and entries are compared."""
     if not isinstance(level, str):
         return level
+    # NFC, so that equal letters with accents have equal codes.
     return unicodedata.normalize("NFC", level.strip())
 
 

@@ -1,7 +1,9 @@
 """Comparison of a user's density with what it has to be, around one point.
 
-Errors name the argument and show the point. What passes is not proved: another mode, or
-a flat part far away, stays unseen.
+The *scale* of a direction is the length over which the energy changes by about 1. Tests
+are made at random points some scales away from the domain's interior point. Errors name
+the argument and show the point. What passes is not proved: another mode, or a flat part
+far away, stays unseen.
 """
 
 import math
@@ -18,7 +20,8 @@ from dpsample.core.user_functions import recorded_errors
 from dpsample.domains import Domain
 from dpsample.targets.density_functions import DensityFunctions, call_slope
 
-# Numbers of points and of pairs of points at which functions are tried.
+# Numbers of points and of pairs of points at which functions are tried. A sum with the
+# wrong sign fails at most of them, and 200 pairs take milliseconds.
 NUM_TRIED = 5
 NUM_PAIRS = 200
 # Smallest relative spacing of doubles.
@@ -43,6 +46,7 @@ class DensityTrial:
         self.functions, self.domain, self.dim, self.k = functions, domain, dim, k
         # Energies at the rows of points, of which k F may be a part only.
         self.energies_fn = energies_fn or (lambda rows: k * functions.values(rows))
+        # A fixed seed, so that the same density always passes or always fails.
         self.rng = np.random.default_rng(0)
         center = domain.interior_point(dim) if point is None else point
         self.point = np.array(center, dtype=np.float64)
@@ -67,6 +71,7 @@ class DensityTrial:
     @property
     def coordinate_scales(self) -> Array:
         """Scales of the coefficients, infinite for those that the domain fixes."""
+        # The largest move of each coefficient within one scale of any axis.
         widths = np.abs(self.axes * self.axis_scales[:, None]).max(axis=0)
         return np.where(widths > 0.0, widths, np.inf)
 
@@ -88,6 +93,8 @@ class DensityTrial:
         if not is_proper:
             self._check_axes()
         self._check_widths(is_regularized=is_regularized)
+        # Points one scale away, at which the density is about e^-1 of its largest
+        # value.
         near_points = self._points(NUM_TRIED, np.ones(NUM_TRIED))
         values = self.functions.values(near_points)
         for point, value in zip(near_points, values, strict=True):
@@ -104,6 +111,7 @@ class DensityTrial:
 
     def _check_widths(self, *, is_regularized: bool) -> None:
         """Raise if squares of the lengths along axes overflow, or are 0."""
+        # Their squares are within the range of doubles.
         shortest, limit = 1e-150, 1e150
         longest = math.inf if is_regularized else limit
         for axis, scale in zip(self.axes, self.axis_scales, strict=True):
@@ -125,6 +133,7 @@ class DensityTrial:
             got = check.describe(result)
             check.fail(self.name, "a function that returns a real number", got)
         value = self.functions.sign * float(result)
+        # Sums in another order may differ in the last digits.
         compiled = float(self.functions.values(point[None])[0])
         if math.isfinite(value) and not np.isclose(value, compiled, rtol=1e-6):
             got = f"{float(result):.6g} from Python and "
@@ -181,6 +190,8 @@ class DensityTrial:
         for step in range(250):
             changes = self._changes(lengths[:, None] * directions)
             is_long = ~(changes <= size)
+            # Directions along which the first length was short enough grow until it is
+            # too long. The others shrink until it is not.
             if step == 0:
                 is_growing = ~is_long
             moves = np.where(is_growing, ~is_long & (lengths < reaches), is_long)
@@ -188,12 +199,15 @@ class DensityTrial:
                 break
             factor = np.where(is_growing, 4.0, 0.25)
             lengths = np.where(moves, np.minimum(lengths * factor, reaches), lengths)
+        # The last factor of 4 went too far.
         return np.where(is_growing & is_long, 0.25 * lengths, lengths)
 
     def _changes(self, moves: Array) -> Array:
         """Return how much V changes from the point, on the side that changes less."""
         above, below = (
-            self.energies_fn(self.point + sign * moves) for sign in (1.0, -1.0)
+            # At a boundary of the support one side may be infinite.
+            self.energies_fn(self.point + sign * moves)
+            for sign in (1.0, -1.0)
         )
         rises = np.abs(np.array([above, below]) - self.height)
         rises[~np.isfinite(rises)] = np.inf
@@ -202,6 +216,7 @@ class DensityTrial:
     def _random_directions(self, count: int) -> Array:
         """Return directions in the hull, one in each row, with the scales of axes."""
         rank = len(self.axes)
+        # A sum of ``rank`` steps along axes is sqrt(rank) times as long as one of them.
         weights = self.rng.standard_normal((count, rank)) * self.axis_scales
         return np.asarray(weights @ self.axes / math.sqrt(rank))
 
@@ -213,6 +228,7 @@ class DensityTrial:
         points = np.empty((count, dim))
         for i, direction in enumerate(directions):
             _, high = domain.chord(self.point, direction)
+            # Inside by a tenth of the way to the boundary.
             length = min(lengths[i], 0.9 * high)
             points[i] = self.point + length * direction
         return points
@@ -223,6 +239,8 @@ class DensityTrial:
         gradient, out = np.full(dim, np.nan), np.full(1, np.nan)
         call_slope(functions.gradient_pointer, point, gradient, out)
         for direction in self._random_directions(3):
+            # Differences over seven sizes of steps. The best one counts, because long
+            # steps have curvature and short ones rounding errors.
             sizes = 10.0 ** -np.arange(1.0, 8.0)
             steps = sizes[:, None] * direction
             above, below = (functions.values(point + s * steps) for s in (1.0, -1.0))
@@ -258,9 +276,12 @@ class DensityTrial:
         # one together. So between two radii V rises by the rank times the difference of
         # their logarithms, far out. On axes it may rise less.
         rank, num_axes = len(self.axes), 2 * len(axes)
+        # Random rays have to rise by 0.99 times the rank, which leaves room for
+        # rounding. In one dimension all rays are axes.
         slowest = np.where(np.arange(len(directions)) >= num_axes, 0.99 * rank, 0.0)
         slowest[:] = 0.99 if rank == 1 else slowest
         radii = 10.0 ** np.arange(41.0, 1.0, -3.0)
+        # From 10^41 scales down, until a value is a number.
         for direction, length, slope in zip(directions, lengths, slowest, strict=True):
             if domain.chord(self.point, direction)[1] < math.inf:
                 continue
@@ -326,12 +347,15 @@ class DensityTrial:
 
     def _seems_convex(self) -> bool:
         """Return whether F passes at midpoints of pairs of points. If not, warn."""
+        # Pairs are one, ten and a hundred scales from the point, as far as the domain
+        # goes.
         factors = np.array([1.0, 10.0, 100.0])[self.rng.integers(0, 3, 2 * NUM_PAIRS)]
         points = self._points(2 * NUM_PAIRS, factors)
         first, second = points[::2], points[1::2]
         middle = 0.5 * (first + second)
         values = [self.functions.values(part) for part in (first, second, middle)]
         chords = 0.5 * (values[0] + values[1])
+        # Rounding errors of the three values.
         size = 1e-9 * (1.0 + np.abs(values[0]) + np.abs(values[1]))
         with np.errstate(invalid="ignore"):
             is_above = values[2] > chords + size

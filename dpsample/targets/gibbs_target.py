@@ -2,9 +2,9 @@
 """What samplers read of a density exp(-k (F + mu r)) on a convex domain.
 
 The energy is V = k (F + mu r), where F is the mean loss of records (`Gibbs`) or a
-function of the user (`Density`), and r is a regularizer. Its (sub)gradient is also
-called its slope. The chord of a point and a direction is the interval of t for which
-theta + t direction is in the domain.
+function of the user (`Density`), r a regularizer of weight mu, and k an inverse
+temperature. Its (sub)gradient is also called its slope. The chord of a point and a
+direction is the interval of t for which theta + t direction is in the domain.
 
 Kernels take two arguments for every target, ``target`` with its numbers (`Target`) and
 ``pieces`` with the C functions of its energy and its domain (`TargetFunctions`). So one
@@ -54,6 +54,7 @@ from dpsample.regularizers import (
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class Target(NamedTuple):
     """Numbers of a target, one Numba type for all targets."""
@@ -66,6 +67,7 @@ class Target(NamedTuple):
 
     def without_addresses(self) -> "Target":
         """Return the numbers that are the same in another process, for identities."""
+        # Addresses of compiled functions differ between processes.
         addresses = np.zeros_like(self.body.addresses)
         return self._replace(body=self.body._replace(addresses=addresses))
 
@@ -106,6 +108,7 @@ class TargetFunctions(NamedTuple):
     energy_gradient: Any
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def penalty_at(target, regularizer_value, theta, work):
     """Return r(theta)."""
@@ -352,6 +355,7 @@ class GibbsTarget:
     def calls(self) -> Calls:
         """Kernels for loops in Python, for contiguous points of 64-bit floats."""
         numbers, pieces, point = self.numbers, self.pieces, np.empty(self.dim)
+        # The types of the arguments, for which the kernels are compiled.
         at = numbers, pieces, point, self.new_work()
         return Calls(
             energy=entry(energy, *at),
@@ -410,7 +414,10 @@ CALL_NUMBERS = 10**7
 
 @kernel(counts_references=False)
 def fill_energies(target, pieces, points, work, out):
-    """Fill out with V at each row of points, infinity outside the domain."""
+    """Fill out with V at each row of points.
+
+    V is infinity outside the domain, and NaN if a function failed.
+    """
     for i in range(points.shape[0]):
         status = inside(target, pieces, points[i], work)
         out[i] = np.inf
@@ -446,6 +453,8 @@ def fill_chords(target, piece, points, directions, out):
 
 def as_kernel_array(array: Array) -> Array:
     """Return an array of the type that kernels take, contiguous and writable."""
+    # Kernels are compiled for C order and writable memory, and another layout would
+    # compile them again.
     result: Array = array
     # For an array that needs no change, `np.require` is slower than this test.
     if not (result.flags.carray and result.dtype == np.float64):
@@ -458,6 +467,7 @@ def _parts(num_points: int, size: int) -> Iterator[slice]:
 
     ``size`` is the quantity of numbers that are read for one point.
     """
+    # 1000 numbers stand for the fixed work of one point.
     count = max(1, CALL_NUMBERS // max(size, 1000))
     for start in range(0, num_points, count):
         yield slice(start, start + count)
@@ -514,6 +524,7 @@ def chords(target: GibbsTarget, points: Array, directions: Array) -> Array:
     steps = as_kernel_array(np.broadcast_to(directions, rows.shape))
     piece, out = chord_of(target), np.empty((len(rows), 2))
     for part in _parts(len(rows), _size_of_domain(target.body)):
+        # ``steps`` are the directions, one for each point.
         fill_chords(target.numbers, piece, rows[part], steps[part], out[part])
     return out
 

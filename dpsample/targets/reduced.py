@@ -56,8 +56,8 @@ class ReducedTarget:
         return self.original.domain.move_inside(points)
 
     @property
-    def moves(self) -> Bools:
-        """Mask of the coefficients that the domain leaves free."""
+    def is_free(self) -> Bools:
+        """Mask (dim,) of the coefficients that the domain leaves free."""
         return find_free_coefficients(self.basis)
 
     def drop(self, point: Array) -> Array:
@@ -114,6 +114,7 @@ def reduce(target: GibbsTarget, *, is_for_release: bool = False) -> ReducedTarge
     domain, dim = target.domain, target.dim
     if is_for_release or target.mu > 0.0:
         origin, basis = domain.hull(dim)
+        # For orthonormal columns the transpose is a left inverse.
         coordinates = Coordinates(origin, basis, basis.T, is_orthonormal=True)
         inner_domain = domain.in_hull_coordinates(dim)
     else:
@@ -138,6 +139,7 @@ def _reduce_penalty(target: GibbsTarget, coordinates: Coordinates) -> _Penalty:
     origin, basis, inverse, _ = coordinates
     params = target.regularizer_params
     center = inverse @ (params.center - origin)
+    # Projection of z - c to the hull, in coordinates.
     # Its length is D of the module docstring.
     off = params.center - origin - basis @ center
     weight = target.mu * params.scale
@@ -183,8 +185,10 @@ def _reduce_gibbs(
     if not is_orthonormal:
         # A bound of the largest singular value of N, the root of the product of its
         # norms of columns and of rows.
+        # |N|_2^2 <= |N|_1 |N|_inf.
         sums = [np.abs(basis).sum(axis=axis).max() for axis in (0, 1)]
         stretch = float(np.sqrt(sums[0] * sums[1]))
+    # Rows N^T a and offsets b + <a, c>.
     rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
     offset = as_rows(data) @ origin + (data.offset if data.offset.size else 0.0)
     penalty = _reduce_penalty(target, coordinates)

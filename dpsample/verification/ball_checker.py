@@ -30,7 +30,7 @@ import tomllib
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 try:
     from flint import arb, ctx
@@ -45,16 +45,22 @@ Lines = list[tuple[str, str, str]]
 CERTIFICATES = Path(__file__).parents[1] / "privacy" / "certificates"
 # Largest number of bits of precision. It is doubled from 64 on until balls are apart.
 MAX_BITS = 1 << 14
-# Formats of certificates and answers. In former formats a mechanism is a text.
-DRAW = "dpsample certificate 3"
-EVENT = "dpsample event certificate 3"
-FORMER_FORMATS = {
-    "dpsample certificate 2": DRAW,
-    "dpsample event certificate 2": EVENT,
-}
-RELEASE = "dpsample-release-3"
-FIT = "dpsample-fit-1"
-STATISTIC = "dpsample-statistic-1"
+
+
+class Format:
+    """Formats of certificates and answers. In former ones a mechanism is a text."""
+
+    draw: str = "dpsample certificate 3"
+    event: str = "dpsample event certificate 3"
+    former: ClassVar[dict[str, str]] = {
+        "dpsample certificate 2": draw,
+        "dpsample event certificate 2": event,
+    }
+    release: str = "dpsample-release-3"
+    fit: str = "dpsample-fit-1"
+    statistic: str = "dpsample-statistic-1"
+
+
 # Losses with a bounded curvature and decimals, whose draws are exact on bodies.
 GLOBAL_LOSSES = frozenset(
     "linear logistic capped_logistic calibrated_logistic smoothed_hinge huber squared "
@@ -118,28 +124,40 @@ STEPS = {
 }
 # Kinds of objective perturbation with delta = 0.
 PURE_TILTS = ("objective/pure", "objective/pure/rounded")
+# Kinds of exact selections of vertices with delta = 0.
+SELECTIONS = ("frank_wolfe/pure", "lasso/pure")
 # Maximum number of objects and lists inside one another in a mechanism.
 MAX_DEPTH = 12
-# Certificates of former formats hold a mechanism as a call, as Python's repr writes it,
-# with plain values. `CALL` has the name of the constructor, and `OPTION` each keyword
-# with its value. Only a loss may be a call itself.
-VALUE = (
-    r"(?:-?[0-9][0-9.e+-]*|-?inf|'[a-z0-9_]{1,40}'|None|True|False|\([0-9., e+-]*\))"
-)
 # Largest second derivative of the losses that a draw in constant time supports. A
 # smoothed hinge has one over its width.
 CURVATURES = {"logistic": 0.25, "huber": 1.0, "squared": 1.0}
-# Earlier certificates have the option `boundary_loss` under the name `wall_loss`.
-LOSS = rf"[A-Za-z]+\((?:[a-z0-9_]+={VALUE})?\)"
-OPTION = rf"(?:[a-z0-9_]+={VALUE}|(?:boundary|wall)_loss={LOSS})"
-CALL = re.compile(rf"([A-Za-z]+)\(((?:{OPTION}(?:, {OPTION})*)?)\)")
-# Names that users may give to their own mechanisms; names of inputs; words as inputs.
-LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-WORD = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
-# Names of types and parameters of mechanisms, and their texts: words and infinities.
-PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
-OPTION_WORD = re.compile(r"[a-z0-9_]{1,40}|-inf")
+
+
+class Pattern:
+    """Regular expressions for texts of a certificate."""
+
+    # Certificates of former formats hold a mechanism as a call, as Python's repr writes
+    # it, with plain values. A call has the name of the constructor, and each option is
+    # a keyword with its value. Only a loss may be a call itself.
+    value: str = (
+        r"(?:-?[0-9][0-9.e+-]*|-?inf|'[a-z0-9_]{1,40}'|None|True|False"
+        r"|\([0-9., e+-]*\))"
+    )
+    loss: str = rf"[A-Za-z]+\((?:[a-z0-9_]+={value})?\)"
+    # Earlier certificates have the option `boundary_loss` under the name `wall_loss`.
+    option: str = rf"(?:[a-z0-9_]+={value}|(?:boundary|wall)_loss={loss})"
+    call: re.Pattern[str] = re.compile(
+        rf"([A-Za-z]+)\(((?:{option}(?:, {option})*)?)\)"
+    )
+    # Names that users may give to their own mechanisms.
+    label: re.Pattern[str] = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
+    # Names of inputs, and words as inputs.
+    name: re.Pattern[str] = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+    word: re.Pattern[str] = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
+    # Names of types and parameters of mechanisms, and their texts: words and
+    # infinities.
+    parameter: re.Pattern[str] = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
+    option_word: re.Pattern[str] = re.compile(r"[a-z0-9_]{1,40}|-inf")
 
 
 class NotProved(ValueError):
@@ -190,18 +208,18 @@ def prove(text: str) -> Lines:
     content = _parse_json(text)
     before = ctx.prec
     try:
-        if content.get("format") in (RELEASE, FIT):
+        if content.get("format") in (Format.release, Format.fit):
             names = "format theta feature_names encoding certificate digest"
             _require(set(content) == set(names.split()), "the answer has other fields")
             _check_binding(content)
             content = content["certificate"]
-        if content.get("format") == STATISTIC:
+        if content.get("format") == Format.statistic:
             _check_statistic(content)
             content = content["certificate"]
         stated = str(content.get("format"))
-        kind = FORMER_FORMATS.get(stated, stated)
-        _require(kind in (DRAW, EVENT), f"format {stated!r} is unknown")
-        return _prove_draw(content) if kind == DRAW else _prove_event(content)
+        kind = Format.former.get(stated, stated)
+        _require(kind in (Format.draw, Format.event), f"format {stated!r} is unknown")
+        return _prove_draw(content) if kind == Format.draw else _prove_event(content)
     except NotProved:
         raise
     except (
@@ -221,7 +239,7 @@ def prove(text: str) -> Lines:
 def list_unchecked(text: str) -> list[str]:
     """Return the statements of a proved certificate that `prove` does not check."""
     content = _parse_json(text)
-    is_answer = "certificate" in content and content.get("format") != STATISTIC
+    is_answer = "certificate" in content and content.get("format") != Format.statistic
     left = ["where theta lies: domain and public grid"] if is_answer else []
     kind = content.get("certificate", content).get("kind", "draw")
     if kind.startswith(("noise/", "stats/")):
@@ -231,6 +249,8 @@ def list_unchecked(text: str) -> list[str]:
     left = ["bounds of the risk", *left]
     if kind == "draw" or kind in STEPS:
         return left
+    if kind in SELECTIONS:
+        return ["the bound of the scores' rounding errors", *left]
     if kind in PURE_TILTS:
         solver = "that the solver keeps its gap"
         return [solver, "the radius of a domain without a table", *left]
@@ -355,6 +375,10 @@ def _check_identifiers(
         version -= 1
         words |= table["former"][str(version)]
     _require(c["theorems"] in theorems, f"theorems are not {theorems[0]}")
+    # Earlier versions list nothing that was added later.
+    since = table["since"]
+    are_old = all(since.get(name, 1) <= version for name in c["theorems"])
+    _require(are_old, f"version {version} has no such theorems")
     records = ["RECORDS.REFUSED"], ["RECORDS.CLIPPED"]
     middle = kind.get("assumptions", [])
     allowed = [
@@ -364,8 +388,6 @@ def _check_identifiers(
     allowed += [
         [*assumptions, "FIT.SEARCH"] for assumptions in allowed if rest["records"]
     ]
-    # Earlier versions do not list what was added later.
-    since = table["since"]
     allowed = [[name for name in a if since.get(name, 1) <= version] for a in allowed]
     _require(c["assumptions"] in allowed, f"assumptions are not {allowed[0]}")
     used = {name: words[name] for name in (*c["theorems"], *c["assumptions"])}
@@ -388,7 +410,7 @@ def _registered_kind(name: str, stated: _Spec | str, *, field: str) -> Json:
     is_spec = isinstance(stated, _Spec)
     label = stated.type if isinstance(stated, _Spec) else stated
     if not kind["by"]:
-        is_name = is_spec or LABEL.fullmatch(label) is not None
+        is_name = is_spec or Pattern.label.fullmatch(label) is not None
         _require(is_name, f"{field} {label!r} is not a name")
         return kind
     is_allowed = label in kind["by"] and is_spec == (label in _registry()["types"])
@@ -402,9 +424,9 @@ def _registered_kind(name: str, stated: _Spec | str, *, field: str) -> Json:
 def _read_spec(c: Json, field: str) -> _Spec | str:
     """Return the mechanism of a certificate, or the name that it has instead."""
     value = c[field]
-    if c["format"] in FORMER_FORMATS:
+    if c["format"] in Format.former:
         _require(isinstance(value, str), f"{field} is not a text")
-        call = CALL.fullmatch(value)
+        call = Pattern.call.fullmatch(value)
         return value if call is None else _read_call(call[1], call[2])
     if isinstance(value, str):
         return value
@@ -422,13 +444,15 @@ def _check_spec(value: object, field: str, depth: int) -> None:
         has_fields = set(value) == {"type", "parameters"}
         _require(has_fields, f"{field} is not a type with parameters")
         names = [value["type"], *value["parameters"]]
-        are_names = all(isinstance(n, str) and PARAMETER.fullmatch(n) for n in names)
+        are_names = all(
+            isinstance(n, str) and Pattern.parameter.fullmatch(n) for n in names
+        )
         _require(are_names, f"{field} has a type or a parameter that is not a name")
         _require(isinstance(value["parameters"], dict), f"{field} has no parameters")
         for item in value["parameters"].values():
             _check_spec(item, field, depth - 1)
     elif isinstance(value, str):
-        is_word = OPTION_WORD.fullmatch(value) is not None
+        is_word = Pattern.option_word.fullmatch(value) is not None
         _require(is_word, f"{field} has the text {value[:40]!r}, which is not a word")
     else:
         is_plain = value is None or isinstance(value, float | int)
@@ -469,7 +493,9 @@ def _class_name(name: str) -> str:
 def _read_call(name: str, text: str) -> _Spec:
     """Return the mechanism that a call of a former format describes."""
     parameters: Json = {}
-    for option, value in re.findall(rf"([a-z0-9_]+)=({VALUE}|{LOSS})", text):
+    for option, value in re.findall(
+        rf"([a-z0-9_]+)=({Pattern.value}|{Pattern.loss})", text
+    ):
         _require(option not in parameters, f"{option} is repeated")
         loss = re.fullmatch(r"([A-Za-z]+)\((.*)\)", value)
         if loss is None:
@@ -548,6 +574,10 @@ def _check_stated(name: str, stated: float, sides: Callable[[], Ball]) -> None:
 
 
 # Sensitivities, from tables of losses and domains of this file.
+
+
+# Exponents p of norms are passed as 1/p, named ``inverse``, which is 0 for the maximum.
+# The exponent of the dual norm is then 1 - inverse.
 
 
 def _power(base: Ball, exponent: Ball) -> Ball:
@@ -963,6 +993,7 @@ def _check_draw_form(c: Json, kind: Json) -> None:
     _float(share, "sampler_share", zero=True)
     _float(ridge, "strong_convexity", zero=True)
     _require(share < 1.0, "sampler_share >= 1")
+    _check_risk_form(c)
     # Theorems 3 to 6 choose k and mu: 4 and 6 for the population risk, 5 and 6 with a
     # ridge.
     number = 3 + (c["risk"] == "population") + 2 * (ridge > 0.0)
@@ -989,6 +1020,16 @@ def _check_draw_form(c: Json, kind: Json) -> None:
     rest = {"before": before, "after": after, "records": is_draw}
     _check_identifiers(c, kind, theorems, rest)
     _check_regularizer(c)
+
+
+def _check_risk_form(c: Json) -> None:
+    """Check that what is stated about the risk consists of numbers, not of words."""
+    _float(c["risk_bound"], "risk_bound")
+    is_infinite = c["range_bound"] == "inf" and c["strong_convexity"] > 0.0
+    _require(is_infinite or _float(c["range_bound"], "range_bound") > 0.0, "no range")
+    confidence = c["confidence"]
+    is_share = confidence is None or _float(confidence, "confidence") < 1.0
+    _require(is_share, "confidence >= 1")
 
 
 def _prove_draw(c: Json) -> Lines:
@@ -1324,8 +1365,8 @@ class _QueryNoise(NamedTuple):
 
     @property
     def base(self) -> str:
-        """The kind, whether or not the rounding errors are included."""
-        return self.kind.removesuffix("/idealized")
+        """The kind, whether or not errors of numerics are included."""
+        return self.kind.removesuffix("/idealized").removesuffix("/pure")
 
     def take(self, *names: str) -> list[Any]:
         """Return inputs, which must be exactly these and the grid."""
@@ -1342,8 +1383,10 @@ class _QueryNoise(NamedTuple):
 
     def check_grid(self, is_exact: bool, scale: Any) -> None:
         """Check the kind and the grid: a power of two, about a 2000th of the scale."""
-        kind = self.base + ("" if is_exact else "/idealized")
-        _require(self.kind == kind, "the kind is another")
+        kinds = [self.base + ("" if is_exact else "/idealized")]
+        if is_exact and self.base in ("noise/laplace", "noise/k_norm"):
+            kinds.append(f"{self.base}/pure")
+        _require(self.kind in kinds, "the kind is another")
         grid = _float(self.inputs["grid"], "grid")
         public_grid = math.ldexp(1.0, math.frexp(float(scale))[1] - 11)
         _require(grid == public_grid or not is_exact, "the grid is another one")
@@ -1417,7 +1460,12 @@ class _QueryNoise(NamedTuple):
 
 
 class _Statistic(NamedTuple):
-    """A statistic of a column: whole numbers with noise, or a grid point by ranks."""
+    """A statistic of a column: whole numbers with noise, or a grid point by ranks.
+
+    Entries of the column are rounded to a grid. Totals are sums of whole numbers of its
+    steps, from the middle of the column's bounds for means. So sensitivities are whole
+    numbers of steps, too.
+    """
 
     kind: str
     parameters: Json
@@ -1440,6 +1488,8 @@ class _Statistic(NamedTuple):
         )
         size = max(abs(lower), abs(upper))
         _require(size <= 1e280, "the bounds are too large")
+        # The step is about 2^-41 of the width of the column, and never below the
+        # spacing of floats at its ends. Bits are the exponent of this power of two.
         bits = max(math.frexp(upper - lower)[1] - 41, math.frexp(size)[1] - 54)
         _require(inputs.get("grid") == math.ldexp(1.0, bits), "the grid is another one")
         step = Fraction(2) ** bits
@@ -1581,34 +1631,100 @@ def _prove_steps(c: Json, parameters: Json, inputs: Json) -> tuple[str, str, str
     if not is_clipped:
         _check_stated(names[0], bound, lambda: _lipschitz(facts, 2.0))
     shift = SHIFTS[c["budget"]["relation"]]
-    label_stddev = _label_noise(c, parameters, inputs)
+    stddevs = [
+        _query_noise(c, parameters, inputs, query) for query in ("label", "choice")
+    ]
 
     def sides() -> tuple[Ball, Ball]:
+        # A stated constant may be too small by the tolerance of the check above.
+        largest = arb(bound)
+        if not is_clipped:
+            largest = largest.max(_lipschitz(facts, 2.0))
         # Gaussian steps compose by the root of the sum of squares.
         unit = shift / arb(facts["num_records"])
-        square = (unit * arb(bound) / arb(stddev)) ** 2 * steps
-        if label_stddev is not None:
-            # The mean of labels -1 and 1 is one more query.
-            square += (unit / arb(label_stddev)) ** 2
+        square = (unit * largest / arb(stddev)) ** 2 * steps
+        for query_stddev in stddevs:
+            # A mean of numbers from -1 to 1, of labels or of changes of losses, is one
+            # more query.
+            if query_stddev is not None:
+                square += (unit / arb(query_stddev)) ** 2
         return square.sqrt(), arb(c["event"]["gdp"])
 
     return _prove_at_most("event of the noise<=event", sides)
 
 
-def _label_noise(c: Json, parameters: Json, inputs: Json) -> float | None:
-    """Return the noise of a mean label, None if the mechanism has no such query."""
-    is_asked = parameters.get("label_share") is not None
-    is_stated = "label_stddev" in inputs
-    _require(is_asked == is_stated, "label_share and label_stddev come together")
+def _prove_selections(c: Json, parameters: Json, inputs: Json) -> Lines:
+    """Prove that exact selections have the event, and the sensitivity of their scores.
+
+    Scores are those of the vertices +-R e_j of the l1 ball of radius R.
+    """
+    facts, domain = c["facts"], c["facts"]["domain"]
+    is_l1 = domain["name"] == "ball" and domain["p"] == 1
+    is_l1 = is_l1 and all(x == 0 for x in domain["center"] or [])
+    _require(is_l1, "the domain is not an l1 ball about 0")
+    sensitivity = _float(inputs.get("score_sensitivity"), "score_sensitivity")
+    rate = _float(inputs.get("inverse_temperature"), "inverse_temperature", zero=True)
+    steps, size = inputs.get("num_steps", 0), facts["num_records"]
+    _require(_is_count(steps), "num_steps is not a count")
+    is_lasso = c["kind"] == "lasso/pure"
+    limit = "entry_bound" if is_lasso else "scale"
+    known, fold = _float(inputs.get(limit), limit), inputs.get("fold_size", 0)
+    for name, value in (("num_steps", steps), (limit, known)):
+        own = parameters.get(name)
+        _require(own is None or own == value, f"{name} is another one")
+    if is_lasso:
+        _require(facts["loss"]["name"] == "squared", "the loss is not squared")
+    else:
+        is_disjoint = _is_count(fold) and fold * steps <= size
+        _require(is_disjoint, "a record is in several folds")
+    # A record of the lasso is read in every step.
+    repeats = int(steps) if is_lasso else 1
+
+    def changes() -> tuple[Ball, Ball]:
+        radius = _bound(domain["radius"], "radius")
+        if is_lasso:
+            margin = arb(known) * (1 + radius)
+            margin += _bound(facts["offset_bound"], "offset_bound")
+            unit = arb(known) * margin / size
+        else:  # the soft truncation is at most 2 sqrt(2)/3 times its scale
+            unit = 2 * arb(2).sqrt() / 3 * arb(known) / fold
+        return SHIFTS[c["budget"]["relation"]] * radius * unit, arb(sensitivity)
+
+    def sides() -> tuple[Ball, Ball]:
+        # The logarithm of a weight and that of the sum of weights move alike.
+        return 2 * repeats * arb(rate) * arb(sensitivity), arb(c["event"]["epsilon"])
+
+    return [
+        _prove_at_most("change of a score<=sensitivity", changes),
+        _prove_at_most("event of the selections<=event", sides),
+    ]
+
+
+def _query_noise(c: Json, parameters: Json, inputs: Json, query: str) -> float | None:
+    """Return the noise of a mean label or choice, None if there is no such query."""
+    share, name = f"{query}_share", f"{query}_stddev"
+    is_asked, is_stated = parameters.get(share) is not None, name in inputs
+    _require(is_asked == is_stated, f"{share} and {name} come together")
     if not is_stated:
         return None
     _require(c["kind"] == "steps/full", "a mean label comes before full steps only")
-    loss = c["facts"]["loss"]["name"]
+    facts, output = c["facts"], parameters.get("output")
+    label_share = _float(parameters.get("label_share"), "label_share")
+    asked = parameters.get("choice_share")
+    choice_share = 0.0 if asked is None else _float(asked, "choice_share")
+    _require(label_share < 1.0 - choice_share, "label_share >= 1 with choice_share")
+    is_known = output == "decaying" or (output == "scaled" and asked is None)
+    is_known = is_known and parameters.get("clip") is None
+    condition = "a mean label comes before a scaled or decaying descent without a clip"
+    _require(is_known, condition)
+    has_intercept = facts["intercept"] and facts["offset_bound"] == 0.0
+    _require(has_intercept, "a mean label needs an intercept, and no offsets")
+    loss = facts["loss"]["name"]
     # Labels of these losses are -1 and 1, so that n of them change by 2.
     with_labels = "logistic calibrated_logistic capped_logistic smoothed_hinge hinge"
     _require(loss in with_labels.split(), "a mean label is of labels -1 and 1")
-    stddev = _float(inputs["label_stddev"], "label_stddev")
-    _require(stddev > 0.0, "label_stddev is not positive")
+    stddev = _float(inputs[name], name)
+    _require(stddev > 0.0, f"{name} is not positive")
     return stddev
 
 
@@ -1750,7 +1866,10 @@ def _tilt_length(inputs: Json, facts: Json, kind: str) -> tuple[float | None, fl
 
 
 def _check_rounding(facts: Json) -> None:
-    """Check that rounding errors of the solver's steps have a bound."""
+    """Check that rounding errors of the solver's steps have a bound.
+
+    It is known for losses of few operations on Euclidean balls and boxes.
+    """
     name, domain = facts["loss"]["name"], facts["domain"]
     losses = "linear logistic capped_logistic calibrated_logistic smoothed_hinge huber"
     is_round = domain["name"] == "ball" and _exponent(domain["p"]) == 0.5
@@ -1776,12 +1895,12 @@ def _check_radius(stated: float, facts: Json) -> None:
 def _inputs(pairs: list[list[Any]]) -> Json:
     """Return the listed inputs by name, which are numbers, words or a domain K."""
     for name, value in pairs:
-        is_word = isinstance(value, str) and WORD.fullmatch(value) is not None
+        is_word = isinstance(value, str) and Pattern.word.fullmatch(value) is not None
         is_body = name == "K" and isinstance(value, str)
         is_plain = value is None or isinstance(value, float | int)
         is_allowed = is_word or is_body or is_plain
         _require(is_allowed, f"the input {name!r} is not a number or a word")
-        _require(NAME.fullmatch(name) is not None, f"{name!r} is not a name")
+        _require(Pattern.name.fullmatch(name) is not None, f"{name!r} is not a name")
     inputs = dict(pairs)
     _require(len(inputs) == len(pairs), "an input is repeated")
     return inputs
@@ -1848,6 +1967,9 @@ def _prove_event(c: Json) -> Lines:
     if c["kind"] in STEPS:
         parameters = spec.parameters if isinstance(spec, _Spec) else {}
         lines.append(_prove_steps(c, parameters, inputs))
+    if c["kind"] in SELECTIONS:
+        parameters = spec.parameters if isinstance(spec, _Spec) else {}
+        lines += _prove_selections(c, parameters, inputs)
     if c["kind"] in PURE_TILTS:
         parameters = spec.parameters if isinstance(spec, _Spec) else {}
         lines += _prove_pure_tilt(c, parameters, inputs)

@@ -17,7 +17,7 @@ import dpsample as dps
 from dpsample.domains import Ball
 from dpsample.numerics.norms import norm
 from dpsample.optimizers import HeavyTailedFrankWolfe, HeavyTailedLasso
-from dpsample.optimizers.loop.estimators import PSI_BOUND
+from dpsample.optimizers.loop.contributions import PSI_BOUND
 from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import (
     GeneralizedGaussianNoise,

@@ -46,6 +46,9 @@ def test_a_report_has_every_mean_bound_and_reason(tmp_path):
     text = (tmp_path / "toy.md").read_text()
     assert "48 of 48 replicates" in text and "Is the mean square 1/n?" in text
     assert "![Means of normals](toy-1.png)" in text and "| 1000 | b |" in text
+    # The page states a reason once, and rows refer to it by its number.
+    assert text.count("n < 11") == 1 and "| 1 | n < 11 |" in text
+    assert "| inapplicable | exclusion 1 |" in text
     assert "DECLARED AFTER" not in text and "WARNING" not in text
     assert [line["expected"] for line in read(tmp_path / "toy-slopes.csv")] == [
         "-1.0"

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from dpsample.optimizers.loop.batches import Poisson
-from dpsample.optimizers.loop.contributions import smoothed_psi
+from dpsample.optimizers.loop.contributions import PSI_BOUND, smoothed_psi
 from dpsample.optimizers.loop.estimators import (
-    PSI_BOUND,
     BucketedMedian,
     CatoniMean,
     ClippedMean,

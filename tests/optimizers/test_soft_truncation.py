@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dpsample.optimizers.loop.contributions import (
+    PSI_BOUND,
     ROOT_2,
-    TOP,
     cubic_part,
     psi,
     smoothed_psi,
@@ -46,7 +46,7 @@ def test_truncation_lies_between_its_logarithms() -> None:
     values = np.array([psi(x) for x in t])
     assert (values <= np.log(1.0 + t + 0.5 * t**2) + 1e-15).all()
     assert (values >= -np.log(1.0 - t + 0.5 * t**2) - 1e-15).all()
-    assert np.abs(values).max() == TOP == pytest.approx(psi(ROOT_2), abs=1e-15)
+    assert np.abs(values).max() == PSI_BOUND == pytest.approx(psi(ROOT_2), abs=1e-15)
     assert (np.abs(values) <= np.abs(t)).all()
     assert (np.abs(values - t) <= 0.5 * t**2 + 1e-15).all()
 
@@ -89,7 +89,7 @@ def test_table_is_exact_to_1e_14(precision: float) -> None:
 def test_table_is_odd_and_never_above_its_bound(precision: float) -> None:
     sizes = np.concatenate((np.exp(np.linspace(-3.0, 40.0, 3000)), [np.inf]))
     values = fast(precision, sizes)
-    assert (values <= TOP).all()
+    assert (values <= PSI_BOUND).all()
     assert (fast(precision, -sizes) == -values).all()
     assert fast(precision, np.zeros(1))[0] == 0.0
     assert math.isnan(fast(precision, np.array([np.nan]))[0])

@@ -235,7 +235,7 @@ def test_terms_of_the_boundary_only_lower_the_bound():
     for name in ("ball, mode on the sphere", "box, mode in a corner", "polytope"):
         case = CASES[name]
         shape = case.prepare().decisions.shape
-        form = branches.press(shape, branches.Fraction(0), np.eye(2))
+        form = branches.subtract_boundary(shape, branches.Fraction(0), np.eye(2))
         rng, low, high = np.random.default_rng(10), *map(np.array, case.box)
         points = low + (high - low) * rng.random((4_000, 2))
         moves = points[case.inside(points)] - shape.body.point

@@ -5,11 +5,11 @@ Xu et al. (arXiv 2026), Algorithms 6 and 7, take accelerated stochastic approxim
 of the growing blocks of `IteratedLocalizedClippedGD`. Here alpha_t is 2/(t+1), by
 erratum gradient-E20.
 
-Each batch has b fresh records. F_C is the risk of losses that are clipped at C, d the
-dimension, varsigma the deviation of the noise, and r_2^2 bounds the mean square of a
-clipped gradient. So a gradient has an error of mean square at most :math:`\Sigma^2 =
-d\varsigma^2 + r_2^2/b`. If :math:`\eta \ge 2\beta`, T steps from :math:`|w_0 - w^*| \le
-D` end at
+Each batch has b fresh records. F_C is the risk of losses that are clipped at C, beta
+their smoothness, d the dimension, varsigma the deviation of the noise, and r_2^2 bounds
+the mean square of a clipped gradient. So a gradient has an error of mean square at most
+:math:`\Sigma^2 = d\varsigma^2 + r_2^2/b`. Step t has the size t/(2 eta). If
+:math:`\eta \ge 2\beta`, T steps from :math:`|w_0 - w^*| \le D` end at
 
     E F_C(w^{ag}_T) - F_C(w^*) <= 2 eta D^2/(T(T+1)) + Sigma^2 (2T+1)/(6 eta).
 
@@ -68,7 +68,9 @@ class Acceleration(NamedTuple):
     def eta(self) -> float:
         """Step parameter that minimizes the bound."""
         t = self.num_steps
+        # The minimizer of 2 eta D^2/(T(T+1)) + Sigma^2 (2T+1)/(6 eta) over eta.
         root = math.sqrt(self.variance * t * (t + 1) * (2 * t + 1) / 12.0)
+        # The proof needs eta >= 2 beta.
         return max(2.0 * self.smoothness, root / self.distance)
 
     def gap(self, spread: float) -> float:
@@ -104,6 +106,7 @@ def variance_of(
 ) -> float:
     """Return the mean square of noise and sampling error of a batch mean."""
     rms = scales.root_mean_square(clip)
+    # d coordinates of noise, and the variance of a mean of b clipped gradients.
     return scales.dim * stddev**2 + rms**2 / batch_size
 
 
@@ -127,12 +130,15 @@ def acceleration(
     ]
     choices = []
     for t in steps:
+        # ``relative`` is the deviation of the noise for a threshold of 1.
         size, relative = count // t, noise(t)
         for clip, beta in thresholds:
             # Without noise the threshold may be infinite, and 0 times it NaN.
             stddev = relative * clip if relative > 0.0 else 0.0
             variance = variance_of(scales, clip, stddev, size)
             run = Acceleration(t, size, clip, beta, distance, variance)
+            # Between two points at most 2 D apart, clipped and true risk differ by at
+            # most 2 D times the bias.
             bound = run.gap(distance**2) + 2.0 * distance * scales.bias(clip)
             choices.append((bound, run))
     return min(choices, key=lambda choice: choice[0])[1]
@@ -152,6 +158,7 @@ def _thresholds(scales: HeavyTailedScales, noise: NoiseForecast) -> list[float]:
         return [scales.lipschitz]
     # The grid is in units of the moment, from a hundredth of it to a million times it.
     top = min(scales.lipschitz / scales.moment, 1e6)
+    # The Lipschitz constant was divided and multiplied again, which may round it up.
     grid = np.geomspace(min(1e-2, top), top, 97)
     return [min(scales.lipschitz, scales.moment * float(c)) for c in grid]
 
@@ -200,6 +207,7 @@ class Accelerated(HeavyTailed):
             count=block.num_records,
             num_steps=plan.num_steps,
         )
+        # The noise of these batches, in the place of its forecast.
         variance = variance_of(scales, plan.clip, batches.stddev, plan.batch_size)
         return AcceleratedRun(plan._replace(variance=variance), batches)
 
@@ -234,6 +242,7 @@ class Accelerated(HeavyTailed):
             stddev = clip * math.sqrt(steps * log) / (count * budget.epsilon)
             # Batches are disjoint, so one record moves the mean of one of them.
             sensitivity = scales.shift * min(clip, scales.lipschitz) / size
+            # The factor covers rounding errors of the quotient.
             event = GaussianEvent(sensitivity / stddev * (1.0 + 1e-12))
         variance = variance_of(scales, clip, stddev, size)
         plan = Acceleration(steps, size, clip, beta, distance, variance)
@@ -259,8 +268,17 @@ class AcceleratedClippedSGD(Accelerated):
 
     Parameters
     ----------
-    moment, order, clip, distance
-        See `HeavyTailed`.
+    moment : float, optional
+        Public bound of (E sup_w |gradient|^k)^(1/k). The default is the Lipschitz
+        constant, which must be finite then.
+    order : float
+        Order k > 1 of the moment.
+    clip : float, optional
+        Threshold of the gradients' norm. The default is the minimizer of the risk
+        bound.
+    distance : float, optional
+        Public bound of the l2 distance from the start to a minimizer. The default is
+        the domain's radius.
     scheme : {"poisson", "disjoint", "shuffle", "best"}
         Batches; "best" is the less noisy of the two one-pass schemes.
     num_steps : int, optional
@@ -338,8 +356,8 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
 
     Parameters
     ----------
-    least_exponent
-        See `GrowingBlocks`.
+    least_exponent : float
+        Lower bound theta-bar > 1 of the growth exponent.
     moment, order, clip, distance, scheme, num_steps
         As for `AcceleratedClippedSGD`, the last two of every epoch.
 

@@ -36,7 +36,8 @@ from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
 
-# A rate is taken for 1/t if its relative distance from it is at most this.
+# A rate is taken for 1/t if its relative distance from it is at most this. Decimals
+# such as 0.3333333333 are meant as such.
 EXACT = 1e-9
 # Random allocation stores, at 8 bytes each, the end of every step's batch and the
 # position of every record in every epoch.
@@ -51,9 +52,9 @@ class DPSGD(Optimizer):
     Parameters
     ----------
     sampling_rate : float
-        q in (0, 1].
+        Probability q in (0, 1] with which a record is in a batch.
     num_steps : int
-        T.
+        Number of steps T.
     sampling : {"poisson", "allocation"}
         Independent samples in every step, or epochs of 1/q steps, in each of which a
         record chooses one step at random. This has a few per cent less noise, but is
@@ -176,6 +177,8 @@ class DPSGD(Optimizer):
     ) -> tuple[float, float, Event | None]:
         """Return the threshold, the noise and the event."""
         lipschitz = facts.lipschitz_or_inf(2.0)
+        # A threshold above the Lipschitz constant clips nothing and would need more
+        # noise.
         clip = lipschitz if self.clip is None else min(self.clip, lipschitz)
         if budget is None:
             return clip, 0.0, None
@@ -216,6 +219,8 @@ class DPSGD(Optimizer):
 
     def _mean_square(self, facts: PublicFacts, clip: float, stddev: float) -> float:
         """Return V, a bound of E |gradient estimate|^2 given the iterate."""
+        # Whether each record is in the sample has the variance q (1 - q). Divided by (q
+        # n)^2 and summed over n records of length at most C, this is C^2 (1 - q)/(q n).
         sampling = (1.0 - self.sampling_rate) / (self.sampling_rate * facts.num_records)
         return clip**2 * (1.0 + sampling) + facts.dim * stddev**2
 
@@ -226,4 +231,5 @@ class DPSGD(Optimizer):
             check.fail("step_size", "given", "None", remedy)
         distance = start_distance(facts, self.distance)
         square = self._mean_square(facts, clip, stddev)
+        # The minimizer of D^2/(2 eta T) + eta/2 (1 + 1/T) V.
         return distance / math.sqrt(square * (self.num_steps + 1))

@@ -71,12 +71,17 @@ class LocalizationPlan(NamedTuple):
         because it is stable on average if one record changes.
         """
         # Root of the mean square of the length of a clipped gradient.
+        # ``square_distance`` bounds the square of the distance of a phase's start from
+        # the comparison point, first the minimizer and then the minimizer of the phase
+        # before.
         rms = self.scales.root_mean_square(self.clip)
         total, square_distance = 0.0, spread
         for stage in self.stages:
             regret = 0.5 * square_distance / (stage.eta * stage.size)
             total += regret + 2.0 * rms**2 * stage.eta
             square_distance = self.output_distance(stage) ** 2
+        # The last output differs from its phase's minimizer, along which the risk is
+        # Lipschitz.
         return total + rms * self.output_distance(self.stages[-1])
 
     def output_distance(self, stage: Stage) -> float:
@@ -102,6 +107,7 @@ def plan_of(scales: HeavyTailedScales, run: Block, accuracy: float) -> Localizat
     # Noise of a phase for each unit of its step size. The minimizer of a phase moves by
     # at most s C eta_i, because its ridge is 1/(eta_i n_i) and a record has 1/n_i.
     per_step = scales.shift * clip / scales.gdp if math.isfinite(scales.gdp) else 0.0
+    # The bound is 4 D^2/(eta n) + eta times this number.
     variance = 2.0 * rms**2 / 3.0 + 4.0 * scales.dim * per_step**2 / count
     eta = run.distance * math.sqrt(4.0 / (count * variance))
     stages = []
@@ -280,10 +286,24 @@ class LocalizedClippedGD(LocalizedRuns):
 
     Parameters
     ----------
-    moment, order, clip, distance
-        See `HeavyTailed`.
-    accuracy, max_steps, failure
-        See `LocalizedRuns`.
+    moment : float, optional
+        Public bound of (E sup_w |gradient|^k)^(1/k). The default is the Lipschitz
+        constant, which must be finite then.
+    order : float
+        Order k > 1 of the moment.
+    clip : float, optional
+        Threshold of the gradients' norm. The default is the minimizer of the risk
+        bound.
+    distance : float, optional
+        Public bound of the l2 distance from the start to a minimizer. The default is
+        the domain's radius.
+    accuracy : float
+        Part of the sensitivity that the error of the certified solver may add.
+    max_steps : int, optional
+        With calibration "paper", truncate every phase to this many gradient steps. By
+        default phases are not truncated. It is not used otherwise.
+    failure : float
+        Failure probability beta of the published step size. It is not used otherwise.
 
     Raises
     ------
@@ -323,6 +343,7 @@ class LocalizedClippedGD(LocalizedRuns):
         then that iterates stay within it, unless nothing is clipped.
         """
         scales = self.scales(facts, budget)
+        # One run on all records.
         (plan,) = self._plans(facts, scales)
         bias = scales.bias(plan.clip) * scales.diameter
         return plan.gap(scales.distance**2) + bias
@@ -339,8 +360,8 @@ class IteratedLocalizedClippedGD(GrowingBlocks, LocalizedRuns):
 
     Parameters
     ----------
-    least_exponent
-        See `GrowingBlocks`.
+    least_exponent : float
+        Lower bound theta-bar > 1 of the growth exponent.
     moment, order, clip, distance, accuracy, max_steps, failure
         As for `LocalizedClippedGD`.
 
@@ -433,6 +454,8 @@ class PrivateStochasticApproximation(LocalizedRuns):
         ball that lies towards the minimizer, which is not worse than the start of the
         run. Noise may carry a run's output out of its ball.
         """
+        # Each run pays for its own clipping bias, over the ball and the way of the
+        # noise.
         scales = self.scales(facts, budget)
         runs, plans = self._runs(facts, scales), self._plans(facts, scales)
         return sum(
@@ -471,6 +494,7 @@ class PrivateStochasticApproximation(LocalizedRuns):
         check_growth(exponent, constant)
         scales = self.scales(facts, budget)
         radius, plan = scales.distance, self._plans(facts, scales)[0]
+        # The excess risk of a run is at most this rate a times its radius.
         rate = plan.gap(radius**2) / radius + 2.0 * scales.bias(plan.clip)
         if constant < 2.0 * radius ** (1.0 - exponent) * rate:
             return math.inf

@@ -87,12 +87,15 @@ def excess_risk(
         slack = gamma - scales.smoothness
         noise = num_steps * scales.variance / (2.0 * slack)
         stability = 2.0 * lipschitz**2 / (n * ridge)
+        # E Phi(u) <= Phi(theta*) + 2 L^2 / (n alpha^2).
         potential = scales.potential + stability / ridge
         growth = np.expm1(num_steps * np.log1p(ridge / gamma))  # omega^T - 1
         # The mean of omega^-t with weights omega^t is T (1 - 1/omega)/(omega^T - 1).
         ratio = ridge / gamma / (1.0 + ridge / gamma)
+        # E D(u, output), averaged over the iterates with their weights.
         spread = potential * num_steps * ratio / growth + noise / ridge
         risk = noise + ridge * (scales.potential + potential / growth) + stability
+        # The output is sqrt(2 E D) from u, which costs 2 L times that.
         risk = risk + 2.0 * lipschitz * np.sqrt(2.0 * spread)
         return np.where((slack > 0.0) & np.isfinite(risk), risk, np.inf)
 
@@ -114,8 +117,10 @@ def best_schedule(
     largest = min(scales.num_records, 10_000)
     # The ridge alpha that balances alpha Phi and stability, 2 L^2/(n alpha).
     unit = scales.lipschitz * math.sqrt(2.0 / (scales.num_records * scales.potential))
+    # Candidates of gamma are L/distance and its halves, down to a thousandth.
     powers = scales.lipschitz / scales.distance * 2.0 ** np.arange(-10.0, 1.0)
     counts = np.unique(np.round(np.geomspace(1.0, largest, 80)))
+    # From a hundredth of the balancing ridge to 10^4 times it.
     ridges = unit * np.geomspace(1e-2, 1e4, 73)
     gammas = np.unique(np.maximum(2.0 * scales.smoothness, powers))
     counts = counts if num_steps is None else np.array([float(num_steps)])
@@ -128,6 +133,7 @@ def best_schedule(
         check.fail("step_size", "< 1/beta, with ridge > 0", f"{step_size!r}", remedy)
     # A bound that is 5% above the smallest one is accepted, because it needs fewer
     # steps.
+    # The first row has the fewest steps, because counts increase.
     row = int(np.argmax(best_risks <= 1.05 * best_risks.min()))
     ridge_index, gamma_index = np.unravel_index(np.argmin(risks[row]), risks[row].shape)
     return MirrorSchedule(
@@ -165,11 +171,11 @@ class NoisyMirrorDescent(Optimizer):
         Public bound or guess of the l_p norm of a minimizer. It determines only the
         hyper-parameters, and privacy does not depend on it.
     num_steps : int, optional
-        T.
+        Number of steps T.
     ridge : float, optional
-        alpha.
+        Weight alpha of the ridge.
     step_size : float, optional
-        1/gamma.
+        Length 1/gamma of a step.
     noise : {"gaussian", "generalized_gaussian"}
         Noise that is added to the gradients.
 
@@ -289,6 +295,7 @@ class NoisyMirrorDescent(Optimizer):
             smoothness=smoothness(facts, self.p),
             potential=0.5 * space.kappa * self.distance**2,
             distance=self.distance,
+            # For one step. `excess_risk` multiplies by T.
             variance=stddev**2 * space.mean_square(),
         )
         return best_schedule(
@@ -315,6 +322,7 @@ def _loop(
     )
     weights = EQUAL_WEIGHTS
     if weight != 0.0:
+        # log of (1 + weight)^(t - T).
         back = (step_numbers(schedule.num_steps) - schedule.num_steps) * math.log1p(
             weight
         )

@@ -36,7 +36,9 @@ from dpsample.privacy.curves.objective_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts
 
 Solver = Literal["accelerated", "svrg"]
-SHARE = 0.99  # part of epsilon and delta for the tilt, the rest is for the output
+# Part of epsilon and delta for the tilt. The rest is for the noise of the output, which
+# hides the distance of the computed point from the minimizer.
+TILT_SHARE = 0.99
 
 
 def recipe_of(
@@ -50,11 +52,13 @@ def recipe_of(
 ) -> Recipe:
     """Return the recipe of one tilted minimization."""
     phase = tilt.phase(scales, solver)
+    # With a bound of rounding errors the certificate also covers floating point.
     if (
         kind == "objective"
         and tilt.output_stddev > 0.0
         and has_error_bound(facts, phase)
     ):
+        # Points on two neighbors are each within ``error`` of their own minimizer.
         error = minimizer_error(strong_convexity=phase.ridge, gap=tilt.gap)
         phase = replace(phase, output_gdp=2.0 * error / tilt.output_stddev)
         kind = "objective/rounded"
@@ -168,9 +172,13 @@ class ObjectivePerturbation(Optimizer):
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
         """Return the recipe of one certified minimization."""
+        # Public numbers of the problem: radius, Lipschitz constant, smoothness and
+        # width.
         scales = tilt_scales(facts, risk=self.risk)
         is_norm = self.tilt == "norm"
         if budget is not None and budget.is_pure:
+            # A pure budget needs the tilt "norm", unless the user asked for the other
+            # one.
             is_norm = self.tilt != "gaussian"
         if calibration == "paper" or not is_norm:
             noise = "a published" if calibration == "paper" else "a Gaussian"
@@ -179,8 +187,10 @@ class ObjectivePerturbation(Optimizer):
             return norm_tilt_recipe(facts, scales, budget, self.ridge)
         if calibration == "paper" and budget is not None:
             tilt = bassily(scales, budget, is_exact=True)
+            # No event is proved for the published algorithm, which needs an exact
+            # minimizer.
             return recipe_of(facts, scales, tilt, None, kind="objective/inexact")
-        tilt = proved_tilt(scales, budget, ridge=self.ridge, gap=None, share=SHARE)
+        tilt = proved_tilt(scales, budget, ridge=self.ridge, gap=None, share=TILT_SHARE)
         return recipe_of(facts, scales, tilt, _spent(budget))
 
 
@@ -248,7 +258,7 @@ class ApproximateObjectivePerturbation(Optimizer):
     strong_convexity: float = 0.0
     ridge: float | None = None
     gap: float | None = None
-    share: float = SHARE
+    share: float = TILT_SHARE
     solver: Solver = "accelerated"
     risk: Risk = "population"
     printed: Paper = "bassily"

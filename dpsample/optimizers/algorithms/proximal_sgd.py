@@ -94,6 +94,7 @@ class ProximalSGD(Optimizer):
         check.instance((tuple, list), groups=self.groups)
         for group in self.groups:
             check.integer(0, groups=group)
+        # Lists are accepted, but a frozen spec holds tuples.
         object.__setattr__(self, "groups", tuple(int(g) for g in self.groups))
         self._check_given(count="batch_size")
         self._check_given("smoothness", count="num_steps")
@@ -149,6 +150,7 @@ class ProximalSGD(Optimizer):
 
     def sizes(self, facts: PublicFacts, num_steps: int) -> Array:
         """Step sizes gamma_0, ..., gamma_{T-1}."""
+        # gamma_t = c / (K_1 sqrt(t + 1)), and `step_numbers` begins at 1.
         first = self.step_scale / self.curvature(facts)
         return np.asarray(first / np.sqrt(step_numbers(num_steps)))
 
@@ -172,6 +174,7 @@ def check_domain(
     if l1 == 0.0 or domain.is_whole_space:
         return
     if domain.lp_exponent is not None:
+        # Balls of l_p with p = inf are boxes.
         is_centered = not domain.default_center(dim).any()
         is_separable = domain.is_box and not groups
         if is_centered and (domain.lp_exponent == 2.0 or is_separable):
@@ -210,6 +213,7 @@ def excess_bound(
     slack = np.maximum(1.0 / sizes - smoothness, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         quadratic = np.where(slack > 0.0, 0.5 * variance / slack, math.inf)
+    # The smaller of the two bounds of the product of noise and move, step by step.
     noise = np.minimum(quadratic, diameter * math.sqrt(variance)).mean()
     # The differences of squares telescope, with weights 1/(2 gamma_t) that grow.
     descent = 0.5 * diameter**2 / (len(sizes) * sizes[-1])

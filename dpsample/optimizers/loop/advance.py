@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.noise.selection import signed_choice
+from dpsample.noise.selection import pure_signed_choice, signed_choice
 from dpsample.numerics.norms import distance
 from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.contributions import saturate
@@ -44,6 +44,7 @@ ROUNDING = 4e-16
 MAX_EXPONENT = 709.782712893384
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def log_root(a, b, c):
     """Return log u for the u with u^a + u^b = e^c, 0 <= b < a, -inf if there is none.
@@ -406,6 +407,8 @@ def frank_wolfe_step(feasible, step, t, num_steps, memory, rng):
             if abs(g[j]) > abs(g[vertex]):
                 vertex = j
         sign = 1.0 if g[vertex] >= 0.0 else -1.0
+    elif step.is_pure:
+        vertex, sign = pure_signed_choice(rng, g, step.selection, step.cell)
     else:
         vertex, sign = signed_choice(rng, g, step.selection, step.cell)
     # The vertex -sign R e_j has the least inner product with a gradient of this sign.

@@ -41,7 +41,9 @@ def clipped_smoothness(facts: PublicFacts, clip: float) -> float:
     """
     if not isinstance(facts.loss, PowerFour) or math.isinf(clip):
         return smoothness(facts)
+    # The largest length of a row, of which slope and curvature are multiples.
     row_bound = float(facts.full_row_bound * facts.dual_ratio(2.0))
+    # 12 e^2 |a|^2 at the largest e with 4 e^3 |a| = C.
     clipped = float(12.0 * (0.25 * clip * row_bound**2) ** (2.0 / 3.0))
     if math.isinf(facts.lipschitz_or_inf(2.0)):
         return clipped
@@ -65,6 +67,7 @@ def descent_sensitivity(
     is at most C/(n lambda) for eta <= 2/(smoothness + 2 lambda). (It is false for
     losses that are not a function of the margin: gradient-E15.)
     """
+    # Eigenvalues of I - eta times the Hessian are between 1 - high and 1 - low.
     low, high = step_size * ridge, step_size * (ridge + smoothness)
     rho = max(abs(1.0 - low), abs(1.0 - high))
     if rho > 1.0 and num_steps * math.log(rho) > 700.0:  # the power would overflow
@@ -99,6 +102,7 @@ class HeavyTailedScales(NamedTuple):
             return self.clip
         if math.isinf(self.gdp):
             return self.lipschitz
+        # At this ratio the noise of a mean and the clipping bias balance.
         ratio = self.gdp * num_records / (4.0 * self.shift * math.sqrt(self.dim))
         return min(self.lipschitz, float(self.moment * ratio ** (1.0 / self.order)))
 
@@ -111,6 +115,7 @@ class HeavyTailedScales(NamedTuple):
         if clip >= self.lipschitz or math.isinf(clip):
             return 0.0
         moment, power = self.moment, self.order - 1.0
+        # In logarithms, because powers of large orders overflow.
         log = power * math.log(moment / clip) - math.log(power)
         return float(moment * math.exp(min(log, 0.0)))
 
@@ -254,6 +259,7 @@ def block_sizes(num_records: int, least_exponent: float) -> tuple[int, ...]:
     """
     check.half_open(1.01, 1e3, least_exponent=least_exponent)
     check.integer(3, num_records=num_records)
+    # A = log_theta 2 = 1 / log2(theta).
     a = 1.0 / math.log2(least_exponent)
     log_n = math.log2(num_records)
     count = max(1, math.floor(a * math.log2(log_n)))
@@ -330,6 +336,7 @@ class GrowingBlocks(HeavyTailed):
         """Return the block of every run."""
         sizes = block_sizes(facts.num_records, self.least_exponent)
         return tuple(
+            # The distance is halved from block to block.
             Block(sum(sizes[:i]), size, scales.distance * 0.5**i)
             for i, size in enumerate(sizes)
         )

@@ -35,7 +35,7 @@ from dpsample.optimizers.loop.batches import draw_below
 
 ROOT_2 = math.sqrt(2.0)
 # psi(sqrt(2)), the largest value of the soft truncation.
-TOP = 2.0 * ROOT_2 / 3.0
+PSI_BOUND = 2.0 * ROOT_2 / 3.0
 # Gauss-Legendre rule of 24 points on [-sqrt(2), sqrt(2)].
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 NODES = tuple(float(ROOT_2 * x) for x in _NODES)
@@ -51,9 +51,9 @@ DEGREE = 7
 def psi(t):
     """Return the soft truncation of t."""
     if t > ROOT_2:
-        return TOP
+        return PSI_BOUND
     if t < -ROOT_2:
-        return -TOP
+        return -PSI_BOUND
     return t - t * t * t / 6.0
 
 
@@ -74,8 +74,11 @@ def smoothed_psi(a, b):
     """Return E psi(a + b Z) for standard normal Z and b >= 0."""
     if b == 0.0:
         return psi(a)
+    # Ends of the cubic part, in standard deviations of Z.
     low, high = (-ROOT_2 - a) / b, (ROOT_2 - a) / b
-    ends = TOP * (_upper(high) - _upper(-low))
+    # The constant parts, PSI_BOUND times the difference of the probabilities of both
+    # ends.
+    ends = PSI_BOUND * (_upper(high) - _upper(-low))
     # The density is wide here, so that a fixed rule integrates the cubic part.
     if b >= 1.0:
         total = 0.0
@@ -83,6 +86,7 @@ def smoothed_psi(a, b):
             u = NODES[i]
             total += WEIGHTS[i] * (u - u * u * u / 6.0) * _density((u - a) / b)
         return ends + total / b
+    # All mass is at one of the constant ends.
     if low > 40.0 or high < -40.0:
         return ends
     # Probability and moments of Z between low and high. The difference is taken between
@@ -150,7 +154,7 @@ def soft_truncation(table, head, cubic, a):
     value = 0.0
     for j in range(DEGREE, -1, -1):
         value = value * y + table[piece, j]
-    return math.copysign(min(value, TOP), a)
+    return math.copysign(min(value, PSI_BOUND), a)
 
 
 # Largest double.
@@ -181,6 +185,7 @@ def slope_limits(norms: Array, threshold: float, width: int) -> Array:
     return np.where(norms == 0.0, LARGEST, limits)
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def clip_number(x, bound):
     """Return the number of [-bound, bound] nearest to x, and 0 for NaN."""

@@ -79,6 +79,7 @@ from dpsample.privacy.usefulness import mean_loss_of_zero
 from dpsample.problem.facts import PublicFacts
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class DecayingNumbers(NamedTuple):
     """A decaying step as its kernel reads it. The module defines the letters."""
@@ -89,6 +90,7 @@ class DecayingNumbers(NamedTuple):
     unit: float  # length by which gradients are divided before they are squared
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def decaying_step(feasible, step, t, num_steps, memory, rng):
     """Take a step whose size follows the noisy gradients, see `ADVANCE`."""
@@ -99,8 +101,10 @@ def decaying_step(feasible, step, t, num_steps, memory, rng):
     max_square = 1e300
     square = 0.0
     for j in range(len(g)):
+        # Squares of g / unit, so that they neither overflow nor underflow.
         share = g[j] / step.unit
         square += share * share
+    # b_t. With t / (t + 1) the first squares have equal weights.
     memory_share = min(t / (t + 1.0), step.memory)
     sums[SUM.mean_square] *= memory_share
     sums[SUM.mean_square] += (1.0 - memory_share) * min(square, max_square)
@@ -109,6 +113,7 @@ def decaying_step(feasible, step, t, num_steps, memory, rng):
     size = step.longest if step.longest < np.inf else 0.0
     if root > 0.0:
         ratio = sums[SUM.distance] / (step.unit * root)
+        # 1.25 r_t / sqrt((t + 1) v_t), at most 3 A / T.
         size = min(1.25 * ratio, step.longest)
     size *= (1.0 - t / num_steps) ** 2
     for j in range(len(w)):
@@ -185,6 +190,8 @@ def decaying_step_of(
         longest=3.0 * path / num_steps,
         first_distance=0.1 * reach,
         memory=max(0.0, 1.0 - 20.0 / num_steps),
+        # About the length of a noisy gradient: L, and the noise of one of T gradients.
+        # Any positive unit gives the same steps, up to rounding.
         unit=math.hypot(scales.lipschitz, noise * math.sqrt(num_steps)) or 1.0,
     )
 
@@ -208,6 +215,7 @@ def fixed_size(facts: PublicFacts, scales: DescentScales, budget: Budget) -> flo
         4.0 * width * count / slope / slope,
         8.0 * scales.radius * math.sqrt(count) / slope,
     )
+    # The sizes sum to the path.
     return path / float(decay(count).sum())
 
 
@@ -229,6 +237,7 @@ def last_iterate_bound(sizes: Array, *, square: float, radius: float) -> float:
     """
     # The last step is not taken.
     sizes = np.append(sizes, sizes[-1])
+    # R_t and Q_t / 2, sums from t on.
     rests = np.cumsum(sizes[::-1])[::-1]
     errors = 0.5 * square * np.cumsum((sizes**2)[::-1])[::-1]
     start = (0.5 * radius**2 + errors[0]) / rests[0]

@@ -21,7 +21,7 @@ from dpsample.core.jit import Piece
 from dpsample.core.spec import Spec
 from dpsample.optimizers.loop.contributions import (
     LARGEST,
-    TOP,
+    PSI_BOUND,
     add_clipped,
     add_softly,
     add_to_bucket,
@@ -57,9 +57,6 @@ from dpsample.optimizers.loop.pieces import (
 )
 from dpsample.privacy.curves.additive import round_up
 
-# Largest |psi| of the soft truncation of Catoni and Giulini.
-PSI_BOUND = TOP
-
 
 class RecordLimits(NamedTuple):
     """Bounds of the records that an estimator may use."""
@@ -71,6 +68,7 @@ class RecordLimits(NamedTuple):
     has_margins: bool = True  # whether the loss is one of the margin
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class ThresholdNumbers(NamedTuple):
     """Norm that a gradient as a whole may have."""
@@ -136,6 +134,8 @@ class Estimator(Spec):
         """Return the compiled kernels and their numbers; row norms have exponent q."""
         record_numbers, numbers = self._record_numbers(records), self.numbers()
         slopes = smooth_slopes if self.smoothing > 0.0 else slopes_of
+        # Losses without a margin have no slope, so their gradients are added one by
+        # one.
         block, add = add_records, self.record_piece
         if records.has_margins:
             block, add = add_margins, self.block_piece
@@ -160,7 +160,8 @@ class Estimator(Spec):
     def _record_numbers(self, records: RecordLimits) -> RecordNumbers:
         """Return the bounds of the records as kernels read them."""
         # In a private run a slope above its declared bound is moved to it, because the
-        # privacy proof rests on the bound.
+        # privacy proof rests on the bound. LARGEST stands for no limit, because
+        # infinity times 0 is NaN.
         bound = min(self._slope_bound(records), LARGEST)
         return RecordNumbers(
             norms=records.norms,
@@ -295,6 +296,7 @@ class BucketedMedian(Estimator):
         if self.width != math.inf:  # which clips nothing
             check.positive(width=self.width)
         check.integer(1, num_buckets=self.num_buckets, num_central=self.num_central)
+        # The central values are in the middle only if as many are below them as above.
         off_center = (self.num_buckets - self.num_central) % 2
         if self.num_central > self.num_buckets or off_center:
             check.fail(
@@ -315,6 +317,7 @@ class BucketedMedian(Estimator):
         if math.isinf(self.width):
             return math.inf
         ratio = self.num_buckets / self.num_central
+        # Width/2 in each of d coordinates is width/2 sqrt(d) in the l2 norm.
         bound = 0.5 * self.width * ratio * math.sqrt(dim)
         return round_up(bound) if bound < math.inf else math.inf
 

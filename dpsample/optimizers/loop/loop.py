@@ -68,6 +68,7 @@ def descend(data, loss, feasible, phase, memory, rng, start, stop):
     return take_steps(data, loss, feasible, phase, memory, rng, start, stop)
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def take_steps(data, loss, feasible, phase, memory, rng, start, stop):
     """Take steps as `descend`; return the step that comes next, or -1."""

@@ -107,6 +107,7 @@ def enough_steps(scales: DescentScales, budget: Budget | None, *, is_full: bool)
         remedy = "Without noise the empirical risk keeps falling."
         check.fail("num_steps", "given without a budget", "None", remedy)
     enough = min(limits)
+    # Smooth losses allow steps of 1/beta, with which fewer steps are enough.
     if is_full and 0.0 < scales.lipschitz < math.inf and scales.radius < math.inf:
         rate = scales.lipschitz * math.sqrt(sum(1.0 / limit for limit in limits))
         # At this T the term beta M^2/(2 T) of the smooth bound, with steps 1/beta, is a
@@ -236,6 +237,7 @@ class DescentPlan(NamedTuple):
         For random batches only the empirical risk has a bound, because a batch may be
         less smooth than the mean of all records.
         """
+        # The stability of steps needs eta <= 2 / beta, up to rounding.
         is_stable = step_size * scales.smoothness <= 2.0 * (1.0 + 1e-12)
         if scales.is_population and not (is_stable and self.scheme == "full"):
             return math.inf
@@ -250,6 +252,7 @@ class DescentPlan(NamedTuple):
     def slope(self, scales: DescentScales) -> float:
         """Return V in the bound M^2/(2 eta T) + eta V/2, for any Lipschitz loss."""
         total = scales.lipschitz**2 + self._noise(scales)
+        # Both terms have the factor 1 + 1/T of the module.
         if scales.is_population:
             total += 2.0 * scales.lipschitz**2 * self.num_steps / scales.num_records
         return (1.0 + 1.0 / self.num_steps) * total
@@ -338,7 +341,9 @@ def printed_noise(
     log_term = 8.0 * num_steps * math.log(1.0 / budget.delta)
     stddev = scales.lipschitz * math.sqrt(log_term)
     stddev /= scales.num_records * budget.epsilon
+    # Noise of the sum of a batch in units of the Lipschitz constant.
     multiplier = stddev * size / scales.lipschitz
+    # One record moves each of T sums by the shift times L.
     gdp = SHIFTS[budget.relation] * math.sqrt(num_steps) / multiplier
     event: Event = GaussianEvent(gdp * (1.0 + 1e-12))
     if scheme == "poisson":

@@ -284,8 +284,15 @@ class Query:
         """Do nothing, because any number of records will do."""
 
     def answer(self, problem: Problem, rng: np.random.Generator) -> Array:
-        """Return the phase's output."""
+        """Return the phase's output, where it does not depend on earlier phases."""
         raise NotImplementedError
+
+    def answer_at(
+        self, problem: Problem, rng: np.random.Generator, theta: Array, start: Array
+    ) -> Array:
+        """Return the output after a phase from ``start`` to ``theta``."""
+        del theta, start
+        return self.answer(problem, rng)
 
 
 Descent = Loop | Minimization
@@ -328,6 +335,7 @@ class Recipe:
             check.fail("phases", "non-empty", "()")
         for index, phase in enumerate(self.phases):
             named_phase: dict[str, Any] = {f"phases[{index}]": phase}
+            # The name in messages tells which phase is meant.
             check.instance((Loop, Minimization, Query), **named_phase)
             phase.check()
         check.instance((Event, type(None)), event=self.event)
@@ -368,6 +376,7 @@ def _with_checks(method: Method) -> Method:
 
     @functools.wraps(method)
     def call(self: Optimizer, *args: object, **options: object) -> Any:
+        # Positional and named arguments are checked alike.
         arguments = signature.bind(self, *args, **options).arguments
         check.instance(
             PublicFacts, facts=arguments["facts"], remedy="Pass problem.facts."
@@ -395,6 +404,8 @@ class Optimizer(Spec):
     name: ClassVar[str]
     can_be_pure: ClassVar[bool] = False  # whether it has a proof at delta = 0
 
+    # Checks are added to what a subclass defines itself, and not twice to what it
+    # inherits.
     def __init_subclass__(cls) -> None:
         """Add the checks of all optimizers to the methods that users call."""
         for name in ("recipe", "risk_bound", "printed_growth_bound"):
@@ -475,19 +486,17 @@ def start_distance(facts: PublicFacts, distance: float | None) -> float:
     return facts.radius if distance is None else min(distance, facts.radius)
 
 
-REMEDY = (
-    "Use DPSGD, NoisyGD, NoisySGD or ClippedGD(noise='steps') with a clip, "
-    "PrivateProximalSGD or AcceleratedClippedSGD."
-)
-
-
 def check_any_loss(recipe: Recipe, optimizer: object, *, is_private: bool) -> None:
     """Reject a recipe whose steps, or whose privacy, need a loss of the margin."""
     condition = "private for losses that are no function of the margin"
+    remedy = (
+        "Use DPSGD, NoisyGD, NoisySGD or ClippedGD(noise='steps') with a clip, "
+        "PrivateProximalSGD or AcceleratedClippedSGD."
+    )
     for phase in recipe.phases:
         reason = _needs_margin(phase, is_private)
         if reason:
-            check.fail("optimizer", condition, f"{optimizer!r}, which {reason}", REMEDY)
+            check.fail("optimizer", condition, f"{optimizer!r}, which {reason}", remedy)
 
 
 def _needs_margin(phase: Phase, is_private: bool) -> str:
@@ -505,6 +514,7 @@ def _needs_margin(phase: Phase, is_private: bool) -> str:
         return ""
     if phase.output_stddev > 0.0:
         return "perturbs its output: clipped descent can move it far"
+    # Any dimension shows whether the bound is finite.
     if math.isinf(estimator.record_bound(1)) or not estimator.is_bounded:
         return "trusts a Lipschitz constant that no clipping enforces"
     if isinstance(phase.noise, NoNoise) and not phase.step.is_noisy:

@@ -60,6 +60,7 @@ Numbers = tuple[Any, ...]
 Frame = TypeVar("Frame", bound=Numbers)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class AnyNumbers(NamedTuple):
     """Numbers of any piece, of which the loop knows only the address."""

@@ -9,8 +9,9 @@ dual of the domain's l_p norm. The square of the l_q norm is kappa-regular throu
 l_r norm (see `regularity`). The potential :math:`\Phi = \frac\kappa2 \|w\|_s^2`, s =
 r/(r-1), is 1-strongly convex in l_p: :math:`\frac12 \|w\|_s^2` is (s-1)-strongly convex
 in l_s, and :math:`\|w\|_s \ge \|w\|_p/c` with the constant c between the two norms,
-for which :math:`\kappa (s-1) = c^2`. (The exponent that arXiv:2303.18047 prints is
-wrong: gradient-E1.)
+for which :math:`\kappa (s-1) = c^2`. (With the exponent kappa/(kappa - 1) that
+arXiv:2303.18047 prints, the potential is not 1-strongly convex: entry gradient-E1 of
+docs/errata.md.)
 """
 
 import math
@@ -70,6 +71,7 @@ def step_numbers(num_steps: int) -> Array:
     return np.arange(1.0, num_steps + 1.0)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class GradientNumbers(NamedTuple):
     """A projected gradient step as its kernel reads it."""
@@ -129,6 +131,7 @@ class FrankWolfeNumbers(NamedTuple):
     radius: float  # radius of the l1 ball
     selection: float  # cells per unit of the gradient, infinite without privacy
     cell: float  # width of a cell of log weights of a private choice
+    is_pure: bool  # whether random numbers must have no error
 
 
 @by_address
@@ -158,6 +161,7 @@ class Step(Spec):
         values = check.array("sizes", np.atleast_1d(sizes), shape=(None,))
         if not (values > 0.0).all():
             check.fail("sizes", "> 0", float(values.min()))
+        # The dataclass is frozen, so this sets the field in the only way that is left.
         object.__setattr__(self, "sizes", freeze(values))
 
     @property
@@ -177,6 +181,7 @@ class Step(Spec):
         )
 
     def compile_average(self, weights: Array) -> CompiledAverage:
+        # A copy, because the kernel keeps the address of its numbers.
         """Return the kernel that averages, or that keeps the last iterate."""
         numbers = AverageNumbers(weights)
         piece = add_to_average if len(weights) > 0 else keep_last
@@ -245,6 +250,7 @@ class ScaledStep(Step):
 
     def _with_weights(self, weights: Array) -> ScaledNumbers:
         """Return the numbers of the step and of an average with these weights."""
+        # `scaled` derives later sizes from the first one.
         return ScaledNumbers(
             size=float(np.ravel(self.sizes)[0]),
             stage=int(self.stage),
@@ -327,6 +333,7 @@ class MirrorStep(Step):
             alpha=float(self.alpha),
             radius=float(self.radius),
             exponent=float(self.exponent),
+            # Without an exponent of its own the ball is that of the potential's norm.
             ball_exponent=float(self.ball_exponent or self.exponent),
             kappa=float(self.kappa),
         )
@@ -354,6 +361,7 @@ class AcceleratedStep(Step):
     def numbers(self, dim: int) -> AcceleratedNumbers:
         """Return the kernel's numbers."""
         del dim
+        # The recursion takes steps of t/2 times this size.
         return AcceleratedNumbers(float(1.0 / self.eta), float(self.local_radius))
 
 
@@ -364,13 +372,15 @@ class FrankWolfeStep(Step):
     The ball is centered at 0. The exponential mechanism draws v with scores -<v, g>,
     exactly (`noise.selection`). One record moves a coordinate of g by at most
     ``sensitivity``, which includes rounding errors. With an infinite epsilon v is the
-    best vertex.
+    best vertex. With ``is_pure`` the draw has no error probability at all. Then an
+    epsilon above 2^25 is not used up, because a cell may be at most 1.
     """
 
     sizes: ArrayLike
     radius: float
     epsilon: float = math.inf
     sensitivity: float = 1.0
+    is_pure: bool = False
     name: ClassVar[str] = "frank_wolfe"
     piece: ClassVar[Piece] = staticmethod(frank_wolfe_step)
 
@@ -384,6 +394,7 @@ class FrankWolfeStep(Step):
     def selection(self) -> float:
         """Factor of a score in the log weight of a vertex (inverse temperature)."""
         per_unit, cell = self._grid()
+        # A vertex +-radius e_j has the score -+radius g_j, and g_j is counted in cells.
         return per_unit * cell / self.radius
 
     @property
@@ -396,7 +407,9 @@ class FrankWolfeStep(Step):
         del dim
         per_unit, cell = self._grid()
         sizes, radius = np.array(self.sizes), float(self.radius)
-        return FrankWolfeNumbers(sizes, radius, float(per_unit), float(cell))
+        return FrankWolfeNumbers(
+            sizes, radius, float(per_unit), float(cell), self.is_pure
+        )
 
     def error(self, count: int) -> float:
         """Bound the mean excess score of the chosen vertex over the best of ``count``.
@@ -408,6 +421,7 @@ class FrankWolfeStep(Step):
         per_unit, cell = self._grid()
         if math.isinf(per_unit):
             return 0.0
+        # log(N) / cell cells, and one more for the rounding of scores to cells.
         units = (math.log(count) / cell + 1.0) * self.radius
         return units / per_unit if per_unit > 0.0 else math.inf
 
@@ -415,7 +429,8 @@ class FrankWolfeStep(Step):
         """Return cells per unit of the gradient, and a cell's width in log weights."""
         if math.isinf(self.epsilon):
             return math.inf, 1.0
-        return selection_grid(self.epsilon, self.sensitivity)
+        epsilon = min(self.epsilon, 2.0**25) if self.is_pure else self.epsilon
+        return selection_grid(epsilon, self.sensitivity)
 
 
 class Geometry(NamedTuple):
@@ -461,6 +476,8 @@ class Geometry(NamedTuple):
             return NoNoise()
         if self.noise == "gaussian":
             return GaussianNoise(stddev)
+        # The privacy of Gaussian noise, times sqrt(copies), rounded up so that it never
+        # protects less.
         sigma = round_up(math.sqrt(self.r - 1.0) * math.sqrt(copies) * stddev)
         return GeneralizedGaussianNoise(r=self.r, sigma=sigma, copies=copies)
 
@@ -468,6 +485,9 @@ class Geometry(NamedTuple):
         """Bound the mean square l_q norm of `perturbation` with stddev 1."""
         if self.noise == "gaussian":
             return gaussian_mean_square(self.dim, self.q)
+        # By the regularity of the squared l_r norm, the mean of several draws, each
+        # sqrt(copies) times as large, has at most r - 1 times the mean square of one
+        # draw with copies = 1.
         growth = self.r - 1.0 if copies > 1 else 1.0
         return growth * (self.r - 1.0) * self.dim
 

@@ -34,6 +34,7 @@ from dpsample.problem.facts import RELATIONS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# False-positive rates that are printed.
 REPORTED_RATES = (0.1, 0.01, 0.001)  # false-positive rates
 # Epsilons at which the search for the best bound begins.
 EPSILON_GRID = [0.0, *np.geomspace(1e-3, 100.0, 51).tolist()]
@@ -70,11 +71,11 @@ class AttackRisk:
     >>> risk = AttackRisk(event=GaussianEvent(0.2367), relation="zero_out")
     >>> print(risk)
     Attacks that ask whether one record is in the data
-      true positives at false positives of 10 %   at most 14.9 %
-      true positives at false positives of 1 %    at most 1.84 %
-      true positives at false positives of 0.1 %  at most 0.217 %
-      advantage over a blind guess                at most 9.43 %
-      wrong answers if both are equally likely    at least 45.2 %
+      true cases found at false alarms of 10%   at most 14.9%
+      true cases found at false alarms of 1%    at most 1.84%
+      true cases found at false alarms of 0.1%  at most 0.217%
+      true cases found minus false alarms       at most 9.43%
+      wrong answers if both are equally likely  at least 45.2%
     """
 
     event: Event
@@ -104,6 +105,7 @@ class AttackRisk:
         """
         false_rates = check.entries("false_positive_rate", false_positive_rate)
         false_rates = np.asarray(false_rates)
+        # NaN fails this comparison, too.
         if not ((false_rates >= 0.0) & (false_rates <= 1.0)).all():
             check.fail("false_positive_rate", "in [0, 1]", false_positive_rate)
         true_rates = [self._max_true_rate(x) for x in false_rates.ravel().tolist()]
@@ -134,6 +136,7 @@ class AttackRisk:
 
     def _bound_at(self, epsilon: float, rate: float) -> float:
         """Return the smaller of the two bounds at an epsilon, rounded up."""
+        # Exact fractions, which are rounded once, upwards.
         growth = Fraction(1)
         if epsilon > 0.0:  # the error of an exponential is below 2^-50
             growth = Fraction(math.exp(epsilon)) * (1 + Fraction(1, 2**50))
@@ -165,6 +168,8 @@ class AttackRisk:
         # min(prior, 1 - prior) (1 - delta).
         log_odds = abs(math.log(prior) - math.log1p(-prior))
         factor, share = 1 - Fraction(self._delta(log_odds)), Fraction(float(prior))
+        # Minus a number that is rounded up is rounded down. The difference turns -0.0
+        # into 0.
         return 0.0 - _round_up(-min(share, 1 - share) * factor)  # rounded down
 
     def reconstruction(self, blind: ArrayLike) -> Values:
@@ -190,7 +195,7 @@ class AttackRisk:
         Parameters
         ----------
         false_positive_rate : float
-            In (0, 1).
+            Share of false alarms, > 0 and < 1.
         prior : float
             Probability of a positive, in (0, 1).
 
@@ -202,6 +207,7 @@ class AttackRisk:
         rate = false_positive_rate
         check.open_interval(0.0, 1.0, prior=prior, false_positive_rate=rate)
         rate, prior = float(rate), float(prior)
+        # Bayes' rule, with the largest rate of true positives.
         true = Fraction(self._max_true_rate(rate)) * Fraction(prior)
         false = Fraction(rate) * (1 - Fraction(prior))
         return _round_up(true / (true + false))
@@ -222,10 +228,10 @@ class AttackRisk:
         ax = axes(ax, figsize=(5.0, 4.0))
         rates = np.geomspace(1e-4, 1.0, 41)
         bounds = self.true_positive_rate(rates)
-        ax.loglog(rates, bounds, label="every attack is below")
-        ax.loglog(rates, rates, color="0.5", linestyle="--", label="blind guess")
-        ax.set_xlabel("share of false alarms")
-        ax.set_ylabel("share of true cases found")
+        ax.loglog(rates, bounds, label="any attack, at most")
+        ax.loglog(rates, rates, color="0.5", linestyle="--", label="guessing")
+        ax.set_xlabel("false alarms accepted")
+        ax.set_ylabel("true cases found, at most")
         ax.set_title(f"Attacks that ask {QUESTIONS[self.relation]}", fontsize="medium")
         ax.legend()
         return ax
@@ -234,19 +240,19 @@ class AttackRisk:
         """Return a table of the bounds."""
         rows = [
             (
-                f"true positives at false positives of {100 * rate:g} %",
+                f"true cases found at false alarms of {100 * rate:g}%",
                 "at most",
                 self._max_true_rate(rate),
             )
             for rate in REPORTED_RATES
         ]
-        rows.append(("advantage over a blind guess", "at most", self.advantage))
+        rows.append(("true cases found minus false alarms", "at most", self.advantage))
         rows.append(
             ("wrong answers if both are equally likely", "at least", self.bayes_risk())
         )
         width = max(len(name) for name, _, _ in rows)
         lines = [
-            f"  {name:<{width}}  {word} {percent(share, up=word == 'at most')} %"
+            f"  {name:<{width}}  {word} {percent(share, up=word == 'at most')}%"
             for name, word, share in rows
         ]
         return "\n".join([f"Attacks that ask {QUESTIONS[self.relation]}", *lines])

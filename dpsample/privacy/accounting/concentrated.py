@@ -130,6 +130,7 @@ def rho_from_budget(epsilon: float, delta: float) -> float:
     def minus_rho(t: float) -> float:
         return ((log_factor(t) - log_delta) / t - epsilon) / (1.0 + t)
 
+    # The best order allows the largest rho, which is rounded down.
     rho = -search_minimum(minus_rho) * (1.0 - MARGIN)
     remedy = "Spend a larger epsilon or delta."
     check.normal(**{"rho of epsilon and delta": rho}, remedy=remedy)
@@ -168,6 +169,7 @@ def compose_gdp(values: Iterable[float]) -> float:
     """
     try:
         listed = list(values)
+    # A generator is read once.
     except (TypeError, ValueError):
         check.fail("values", "an iterable of numbers", check.describe(values))
     for index, gdp in enumerate(listed):

@@ -321,6 +321,7 @@ class EventGroup(Event):
         events: object = self.events
         if not isinstance(events, tuple | list) or not events:
             check.fail("events", "a nonempty tuple of events", check.describe(events))
+        # The name in a message tells which of the events is meant.
         for index, item in enumerate(events):
             check.instance(Event, **{f"events[{index}]": item})
         object.__setattr__(self, "events", tuple(events))
@@ -434,7 +435,7 @@ class BestOfEvent(EventGroup):
     events : tuple of Event
         One for each candidate, its score included. The worst of them counts.
     stop : {"logarithmic", "geometric", "poisson"}
-        Distribution of K.
+        Distribution of the number K of attempts.
     mean_tries : float
         Mean of K, from 1 to 1000.
 
@@ -473,6 +474,7 @@ def has_near(event: Event) -> bool:
     return isinstance(event, NearEvent) or any(map(has_near, inner))
 
 
+# Kinds of events that a file can hold, with their names.
 KINDS = (
     GaussianEvent,
     PoissonGaussianEvent,

@@ -89,10 +89,12 @@ def noise_cost(dim: int, p: float, r: float, *, criterion: Criterion = "dual") -
     if criterion == "dual_bound":
         if r > max(q, 2.0):
             check.fail("r", f"<= q = {q:g} for the bound of the dual norm", float(r))
+        # For q < 2, ||z||_q^2 <= d^(2/q - 1) ||z||_2^2.
         return dim * variance * (1.0 if q >= 2.0 else dim ** (2.0 / q - 1.0))
     # The equation of the module, with s = target.
     target = q if criterion == "dual" else 2.0
     radius = math.exp(math.lgamma(dim / r) - math.lgamma((dim + 2.0) / r))
+    # E ||y||_s^2 of independent coordinates.
     moment = mean_norm_power(2.0, q=target, r=float(r), dim=dim)
     return float(dim * variance * radius * moment)
 

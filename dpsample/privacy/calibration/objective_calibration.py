@@ -69,6 +69,7 @@ def objective_stddev(objective: PerturbedObjective, budget: Budget) -> float:
     check_not_pure(budget, "objective perturbation")
     if budget.relation != objective.relation:
         check.fail("budget.relation", repr(objective.relation), repr(budget.relation))
+    # What the Jacobian leaves of epsilon for the shift of the tilt.
     remainder = (budget.epsilon - objective.log_determinant) * (1.0 - ROUNDING)
     if remainder <= 0.0:
         curvature = objective.smoothness / (2 * objective.num_records)
@@ -113,6 +114,7 @@ def composed_stddev(objective: PerturbedObjective, budget: Budget, gdp: float) -
 
     # The curve of a tilt is above the Gaussian curve, so this distance is unsafe.
     unsafe = gdp_from_budget(budget.epsilon, budget.delta)
+    # Halving leads to a safe distance, because small ones cost hardly anything.
     safe = 0.5 * unsafe
     while not is_safe(safe):
         unsafe, safe = safe, 0.5 * safe
@@ -241,6 +243,7 @@ def approximate_noise(
         for part in (share, 1.0 - share)
     )
     error = minimizer_error(strong_convexity=2.0 * objective.ridge, gap=gap)
+    # The solver's points on two neighbors are at most twice the error apart.
     return ApproximateNoise(
         stddev=objective_stddev(objective, tilt_budget),
         output_stddev=gaussian_stddev(output_budget, 2.0 * error),

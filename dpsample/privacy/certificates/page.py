@@ -31,6 +31,7 @@ from dpsample.privacy.certificates.overview import (
     State,
     as_text,
     overview,
+    shorten_number,
 )
 from dpsample.privacy.certificates.registry import registry
 from dpsample.privacy.certificates.sealed import Sealed
@@ -45,6 +46,9 @@ PROTECTION = {
     "weak": "but so little of it that the results may say much about a single record",
     "none": "but the results may say nearly everything about a single record",
 }
+# Blue that has a contrast of at least 3 to white and to the background of notebooks
+# with a dark theme.
+BAR_COLOR = "#1a73c8"
 SEAL = {"yes": "✔", "weak": "⚠", "no": "✘"}
 # Style sheet of the page, for screens and for one printed sheet of A4.
 STYLE = """
@@ -120,7 +124,8 @@ class AxisScale:
 
     def tick_text(self, tick: float) -> str:
         """Return the text of a tick."""
-        return f"{100 * tick:g}%" if self.is_share else f"{tick:g}"
+        rounded = float(f"{tick:g}")
+        return f"{100 * tick:g}%" if self.is_share else shorten_number(rounded)
 
     def position(self, value: float) -> float:
         """Return the position of a value, from 0 at the low end to 1 at the high end.
@@ -357,7 +362,7 @@ def curve_section(certificate: Sealed, risk: AttackRisk) -> list[Html]:
         name="curve",
     )
     points = [f"{share * epsilon:.4g}" for share in (0.25, 0.5, 1.0)]
-    numbers = [(e, round_up(d) if (d := delta_at(float(e))) else "0") for e in points]
+    numbers = [(e, shorten_number(float(round_up(delta_at(float(e)))))) for e in points]
     return [
         tag(
             "p",
@@ -396,8 +401,8 @@ def coefficients(caption: str, answer: Sequence[Answered]) -> Html:
         zero = {"x": f"{-low * unit - 0.25:.2f}", "width": 0.5, "height": 10}
         chart_of_value = tag(
             "svg",
-            tag("rect", fill="#0b4f8a", **bar),
-            tag("rect", fill="#1a1a1a", **zero),
+            tag("rect", fill=BAR_COLOR, **bar),
+            tag("rect", fill="currentColor", **zero),
             viewBox="-1 0 102 10",
             preserveAspectRatio="none",
             aria_hidden="true",

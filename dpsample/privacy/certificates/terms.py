@@ -180,6 +180,7 @@ class CalibrationInputs:
         if self.confidence is not None:
             check.open_interval(0.0, 1.0, confidence=self.confidence)
         for name in ("p", "sampler_share", "strong_convexity", "confidence"):
+            # Integers become floats, so that equal inputs have equal certificates.
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else float(value))
         self._check_together()
@@ -308,6 +309,7 @@ class MechanismTerms(CalibrationInputs):
 
         Omega is `PublicFacts.loss_range`. It is rounded up.
         """
+        # The factor covers the rounding of the two operations.
         omega = self.facts.loss_range(self.budget.relation)
         return self.k * omega / self.facts.num_records * (1.0 + 1e-15)
 

@@ -67,6 +67,7 @@ def gaussian_stddev(
     """
     _check_inputs(budget, sensitivity, calibration)
     check_not_pure(budget, "Gaussian noise")
+    # As published. Nothing is proved of it for large epsilon.
     if calibration == "paper":
         log_term = 2.0 * math.log(1.25 / budget.delta)
         return float(sensitivity * math.sqrt(log_term) / budget.epsilon)
@@ -116,6 +117,7 @@ def unit_gdp(*, sensitivity: float, dim: int, p: float, r: float) -> float:
         check.fail("r", "finite", r, remedy)
     # Half of the squared l_r norm is (r - 1)-smooth in l_r. So the noise hides a change
     # as well as Gaussian noise hides one that is longer by the root of this factor.
+    # The largest ratio of the l_r norm to the l_q norm of the query's change.
     ratio = conversion(dim, dual(p), r)
     return round_up(math.sqrt(r - 1.0) * sensitivity * ratio)
 

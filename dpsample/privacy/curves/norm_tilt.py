@@ -138,6 +138,7 @@ class NormTilt:
     @property
     def tilt_epsilon(self) -> float:
         """Epsilon of the exact minimizer, rounded up."""
+        # Delta/s, and log(1 + beta / (n m)), the Jacobian's part.
         shift = self.objective.shift / self.scale
         return (shift + self.objective.log_determinant) * (1.0 + 4.0 * ROUNDING)
 
@@ -154,6 +155,7 @@ class NormTilt:
             return 0.0
         kappa = log_range(self.dim, self.radius, self.output_scale)
         length = self.max_length / self.scale
+        # The logarithm of Chernoff's bound of f.
         log_tail = self.dim * (1.0 + math.log(length / self.dim)) - length
         # Rounding errors of the sum are far below a part 1e-14 of its terms.
         size = kappa + self.dim + length + abs(log_tail)
@@ -247,5 +249,6 @@ def max_tilt_length(dim: int, kappa: float, epsilon: float) -> float:
     >>> print(f"{max_tilt_length(1, 100.0, 1e-9):.1f}")
     142.3
     """
+    # One more than the claim needs, which covers rounding errors.
     target = kappa * (1.0 + 1e-12) + max(math.log(2.0) - math.log(epsilon), 0.0) + 1.0
     return (target + dim * math.log(8.0)) / (1.0 - 1.0 / 8.0)

@@ -91,6 +91,7 @@ def stopping_odds(stop: str, mean_tries: float) -> float:
     (9.0, 36.15)
     """
     if stop != "logarithmic":
+        # If K is geometric, m = 1 + odds.
         return mean_tries - 1.0
 
     # With t = log(1 + odds), the mean is (e^t - 1)/t.
@@ -198,6 +199,7 @@ def best_of_gdp(epsilon: float, delta: float, *, stop: str, mean_tries: float) -
         best = best_of_delta(curve, epsilon, mean_tries=mean_tries, shift=shift)
         return best <= delta
 
+    # Brackets of the largest safe gdp, which differ by a factor of 2.
     unsafe = 1.0
     while is_safe(unsafe):
         unsafe *= 2.0

@@ -220,6 +220,8 @@ def warm_up(
         mass=fit.mass,
         center=fit.center,
         force=target.gradient(fit.center),
+        # The best leapfrog step falls as the dimension to the power -1/4. Half of it is
+        # a cautious start of the tuning.
         step=min(0.5 / fit.mass.rank**0.25, length),
         length=length,
         max_leaps=max_leaps,
@@ -227,8 +229,9 @@ def warm_up(
     )
     learned = _run_windows(_Pilots(target, plan, rng), plan, fit)
     plan, has_settled = learned.plan, learned.has_settled
-    # The windows judged whitened draws. The thinning is for the coefficients, which
-    # users will read.
+    # A *share* is the number of effective draws per draw, the reciprocal of the
+    # autocorrelation time. The windows judged whitened draws. The thinning is for the
+    # coefficients, which users will read.
     shares, leaps = rank_shares(learned.best.draws), learned.best.leaps
     share = float(shares.min())
     lag = min(math.ceil(0.5 / share), MAX_THINNING)
@@ -395,6 +398,9 @@ def _bounce_work(target: GibbsTarget) -> float:
 
     Where Newton's method searches the exit of a norm they are 15 times as many.
     """
+    num_facets = len(target.numbers.body.matrix)
+    if num_facets > billiard.MANY_FACETS:
+        return BOUNCE_WORK + num_facets
     exit_function = billiard.find_exit_function(target.domain, target.dim)
     work = BOUNCE_WORK + 50.0 * target.dim
     return work * (15.0 if exit_function is exits.convex_exit else 1.0)
@@ -407,11 +413,13 @@ def _to_unit_length(vector: Array) -> Array:
 def is_settled(white: Array, share: float, step: float, normal: Array | None) -> bool:
     """Return whether whitened draws look like draws of a standard Gaussian.
 
-    Along the whitened ``normal`` of a sphere they need not: see `barrier_fit`. The
-    eigenvalues of the covariance of N independent draws of rank r lie within (1 +-
-    sqrt(r / N))^2. Twice this distance is allowed, and a factor of two in addition. If
-    draws are few, the smallest eigenvalue shows nothing, but directions that are
-    shorter than the metric's would need small steps.
+    ``share`` is the number of effective draws per draw. The chains must also agree: an
+    R-hat of 1.1 is allowed, and of 1.2 if draws are few. Along the whitened ``normal``
+    of a sphere they need not: see `barrier_fit`. The eigenvalues of the covariance of N
+    independent draws of rank r lie within (1 +- sqrt(r / N))^2. Twice this distance is
+    allowed, and a factor of two in addition. If draws are few, the smallest eigenvalue
+    shows nothing, but directions that are shorter than the metric's would need small
+    steps.
     """
     rank = white.shape[2]
     flat = white.reshape(-1, rank)
@@ -439,11 +447,11 @@ def _with_unit_variance(covariance: Array, normal: Array) -> Array:
 def root_of(white: Array, share: float, normal: Array | None) -> Array:
     """Return the root of the covariance that whitened draws suggest.
 
-    It is shrunk towards the identity, the metric of the draws, with the weight of
-    rank / 2 draws against the number of effective draws. If there are fewer than
-    2 rank draws, only eigenvalues that stand out are used, and their bias is removed
-    (Baik and Silverstein, 2006, theorem 1.1). A true eigenvalue ell is seen as
-    ell (1 + g / (ell - 1)), where g = rank / N.
+    It is shrunk towards the identity, the metric of the draws, with the weight of rank
+    / 2 draws against the number N of effective draws, ``share`` times the draws. If
+    there are fewer than 2 rank draws, only eigenvalues that stand out are used, and
+    their bias is removed (Baik and Silverstein, 2006, theorem 1.1). A true eigenvalue
+    ell is seen as ell (1 + g / (ell - 1)), where g = rank / N.
     """
     rank = white.shape[2]
     flat = white.reshape(-1, rank)

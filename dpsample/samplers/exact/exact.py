@@ -138,6 +138,7 @@ class Quadratic(NamedTuple):
     tilt: float  # rise of V along a radius of a tilted ball
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def draw(plan, rng, noise, out):
     """Fill out with one draw, or with NaN if that fails."""
@@ -162,6 +163,7 @@ def draw(plan, rng, noise, out):
         if plan.kind == KIND.correlated:
             multiply(plan.factor, noise, out)
         for j in range(dim):
+            # A correlated draw is mean + L z with L = ``factor``.
             move = (
                 out[j]
                 if plan.kind == KIND.correlated
@@ -193,6 +195,7 @@ def step(target, pieces, plan, state, rng):
         value = energy(plan, noise, proposal)
         if np.isnan(value):
             return DRAW_FAILED
+        # 1 inside, 0 outside, NaN if the domain's function failed.
         status = gibbs_target.inside(target, pieces, proposal, state.work)
         if np.isnan(status):
             return FUNCTION_FAILED
@@ -240,14 +243,18 @@ def _isotropic_plan(target: Gibbs) -> Quadratic | None:
     kind = _kind(domain, target.dim, is_weighted=is_weighted, is_tilted=is_tilted)
     if kind is None:
         return None
+    # The inverse square root of the Gaussian's precision.
     spread = 1.0 / np.sqrt(strength) if strength > 0.0 else np.inf
     mean, tilt = center, 0.0
     if strength > 0.0:
+        # The minimum of a square with this gradient at the center.
         mean = center - slope / strength
     elif kind == KIND.tilted_ball:
         # The slope is scaled first, because its squares may overflow.
         largest = float(np.abs(slope).max())
         size = float(np.linalg.norm(slope / largest))
+        # e^{-V} is largest at the end of the radius against the slope. Along it V rises
+        # by the slope's length times the radius.
         mean = body.center - body.radius * (slope / largest / size)
         tilt = largest * size * body.radius
     return Quadratic(
@@ -273,6 +280,7 @@ def _kind(
     """Return the kind of the exact draw on the domain, or None without one."""
     if domain.is_whole_space:
         return KIND.whole
+    # In one dimension all l_p balls are intervals.
     is_interval = domain.lp_exponent is not None and dim == 1
     if domain.is_box or is_interval:
         return KIND.in_box if is_weighted else KIND.tilted_box
@@ -287,6 +295,8 @@ def _correlated_gaussian(target: Gibbs) -> Quadratic:
     """Return the Gaussian whose precision is the Hessian of the squared loss."""
     data, dim = target.data, target.dim
     strength = target.mu * target.numbers.regularizer.scale
+    # L of the lower Cholesky factor, k times the Hessian = root root^T. Then root^{-T}
+    # z has the inverse as its covariance.
     hessian = curvature_matrix(data, np.ones(data.num_records)) + strength * np.eye(dim)
     root = np.linalg.cholesky(target.k * hessian)
     mean = target.numbers.regularizer.center

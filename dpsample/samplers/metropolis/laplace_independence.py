@@ -6,6 +6,9 @@
 Here q is a Gaussian fit of the target pi, or a multivariate t distribution with the
 same center c and scale matrix C. The ratio w is the weight of a point.
 
+The target is pi, proportional to e^{-V}, V = k (F + mu r), with the mean loss F, a
+regularizer r of weight mu and an inverse temperature k.
+
 Proposals do not depend on the position, so a batch of them is drawn ahead, and their
 energies are evaluated in one pass over the records, which reads each record from memory
 once. With dense features, a block of records is one matrix product with the points. A
@@ -76,6 +79,7 @@ Refill = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class BatchWork(NamedTuple):
     """Scratch memory of a pass over the records for a limited number of points."""
@@ -109,6 +113,7 @@ def add_dense(data, loss_value, points, work, totals, begin):
     if a pause is due.
     """
     count = points.shape[0]
+    # So many records that their margins at all points fill the memory.
     width = max(1, work.margins.shape[0] // count)
     for start in range(begin, data.num_records, width):
         if start > begin and is_due(work.control[0]):
@@ -127,6 +132,7 @@ def add_dense(data, loss_value, points, work, totals, begin):
     return data.num_records
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def add_row(value, row, out):
     """Add a multiple of a row to out."""
@@ -160,12 +166,15 @@ def add_sparse(data, loss_value, points, work, totals, begin):
             return i
         margins[:] = data.offset[i] if data.offset.shape[0] > 0 else 0.0
         j, end = data.starts[i], data.starts[i + 1]
+        # Four entries at once, so that each sum is loaded and stored once for four
+        # rows.
         while j + 4 <= end:
             add_four_rows(data.values, rows, data.columns, j, margins)
             j += 4
         while j < end:
             add_row(data.values[j], rows[data.columns[j]], margins)
             j += 1
+        # The same response at all points. Equal responses in a row are filled in once.
         if i == 0 or data.response[i] != data.response[i - 1]:
             responses[:] = data.response[i]
         work.work.out[0] = np.nan
@@ -229,6 +238,7 @@ def log_proposal(plan, square):
     if plan.tail == np.inf:
         return -0.5 * square
     rank = plan.factor.shape[1]
+    # The density of a t vector is proportional to (1 + square / nu)^{-(nu + m) / 2}.
     return -0.5 * (plan.tail + rank) * math.log1p(square / plan.tail)
 
 
@@ -309,6 +319,7 @@ def fill_batch(target, pieces, plan, state, rng):
         i = progress.num_inside
         proposal = state.workspace.proposals[i]
         square = propose(plan, rng, state.workspace.noise, proposal)
+        # 1 inside, 0 outside, NaN if the domain's function failed.
         status = gibbs_target.inside(target, pieces, proposal, state.work.work)
         if np.isnan(status):
             return FUNCTION_FAILED
@@ -326,6 +337,8 @@ def fill_batch(target, pieces, plan, state, rng):
 def step(target, pieces, plan, state, rng):
     """Take the next proposal of the batch, and make its accept test."""
     header = state.workspace.header[0]
+    # A batch is empty when all its proposals are tested, and the steps outside after
+    # the last of them are made.
     is_empty = header.num_used == header.num_inside and header.num_outside_after == 0.0
     if is_empty or state.work.control[0].stage != 0:
         code = refill(target, pieces, plan, state, rng)

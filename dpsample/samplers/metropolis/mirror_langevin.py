@@ -92,12 +92,14 @@ class Map(NamedTuple):
     p: float
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def map_to_dual(mirror, x, out):
     """Fill out with the gradient of phi, and return whether x is strictly inside."""
     dim = x.shape[0]
     if mirror.geometry == GEOMETRY.ball:
         r = distance(x, mirror.center, 2.0)
+        # R^2 - r^2 as a product, which does not cancel near the boundary.
         squared_slack = (mirror.radius - r) * (mirror.radius + r)
         for j in range(dim):
             out[j] = 2.0 * mirror.weight[0] * (x[j] - mirror.center[j]) / squared_slack
@@ -113,6 +115,7 @@ def map_to_dual(mirror, x, out):
             if is_inside:
                 out[j] = mirror.weight[0] * (math.log(x[j]) - math.log(x[dim - 1]))
         else:
+            # The derivative of phi in x_j, with u = (x_j - c_j) / s_j.
             u = (x[j] - mirror.center[j]) / mirror.weight[j]
             out[j] = u * (u * u + 1.0) ** (0.5 * mirror.p - 1.0)
             out[j] /= (mirror.p - 1.0) * mirror.weight[j]
@@ -165,6 +168,8 @@ def map_from_dual(mirror, y, out):
             u = math.copysign(solve_power(abs(v), mirror.p), v) if v != 0.0 else 0.0
             out[j] = mirror.center[j] + mirror.weight[j] * u
         elif mirror.geometry == GEOMETRY.ball:
+            # The root of v = 2 u / (R^2 - |u|^2) for u = x - c, in a form that does not
+            # cancel.
             scaled = mirror.radius * mirror.radius
             scaled /= 1.0 + math.sqrt(1.0 + size * mirror.radius * mirror.radius)
             out[j] = mirror.center[j] + v * scaled
@@ -259,6 +264,7 @@ def squared_dual_norm(mirror, x, v):
     return total
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class MirrorPlan(NamedTuple):
     """Step and mirror map."""
@@ -320,6 +326,7 @@ def step(target, pieces, plan, state, rng):
     state.counts[COUNT.proposals] += 1
     is_inside = propose(plan, position, gradient, rng, dual, new_dual, proposal)
     threshold = -rng.standard_exponential()
+    # 1 inside, 0 outside, NaN if the domain's function failed.
     status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status == 0.0 or not is_inside:
         return OK
@@ -424,6 +431,7 @@ class MirrorLangevin(TunedSampler):
     'power'
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     geometry: str = "auto"

@@ -60,6 +60,7 @@ class Screen(NamedTuple):
     norms: Array  # (num_records,): Euclidean norms of the rows
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class ScreenedWork(NamedTuple):
     """Memory of `ProximalWork`, with the levels. Level 0 has all records."""
@@ -84,6 +85,7 @@ def new_screen(target: Gibbs, plan: ProximalPlan) -> Screen | None:
     breakpoints = target.problem.loss.kink(data.response)
     if breakpoints is None or data.num_records < MIN_RECORDS:
         return None
+    # About the largest deviation of a proposal along an axis.
     deviation = plan.spread * float(np.abs(plan.factor).max())
     # The length of dim standard normals is about sqrt(dim), with a deviation below 1.
     reach = deviation * (float(np.sqrt(target.dim)) + 1.0)
@@ -136,10 +138,12 @@ def _empty_list(data: Data) -> Data:
     empty_list = data._replace(
         **{name: np.empty_like(array, subok=False) for name, array in arrays.items()}
     )
+    # Rows of a sparse matrix begin at the end of the row before. The first begins at 0.
     empty_list.starts[0] = 0
     return empty_list
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def square_distance(a, b):
     """Return |a - b|^2."""
@@ -225,12 +229,14 @@ def build_level(target, pieces, screen, state, level, w, gradient):
         before = levels.lists[level - 2]
         breakpoints, norms = levels.breakpoints[level - 2], levels.norms[level - 2]
     after = levels.lists[level - 1]
+    # The losses of records that earlier levels decided are linear, also at w.
     decided, undecided = sum_decided(levels, level - 1, w), 0.0
     norm, radius, slope = (
         np.sqrt(np.dot(w, w)),
         screen.radii[level],
         levels.slopes[level],
     )
+    # The sum g of this level begins with that of the level before.
     copy_into(levels.slopes[level - 1], slope)
     copy_into(w, levels.centers[level])
     gradient[:] = 0.0
@@ -272,6 +278,7 @@ def build_level(target, pieces, screen, state, level, w, gradient):
         add_transposed(before, slopes, start, stop, work.vector, slope)
         add_transposed(before, undecided_slopes, start, stop, work.vector, gradient)
     levels.sizes[level], levels.sums[level] = size, decided
+    # Of decided and undecided records together.
     for j in range(w.shape[0]):
         gradient[j] += slope[j]
     return decided + undecided
@@ -350,6 +357,7 @@ def evaluate_tangent(target, pieces, plan, state, w, gradient):
 
 def check_proposal(target, pieces, plan, state, rng, is_resumed):
     """Do as the tangent oracle, without its squeeze, which needs a curvature."""
+    # P(gap <= threshold) = e^{-gap}, the acceptance probability.
     threshold = rng.standard_exponential()
     state.energy[0] = np.nan
     u_x = energy(target, pieces, plan.bounds, state, state.vectors[ROW.proposal])

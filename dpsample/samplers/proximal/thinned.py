@@ -1,18 +1,20 @@
 # mypy: allow-untyped-defs
 r"""Thinned oracle: the proximal sampler's exact test from a few random records.
 
-The tangent oracle of `alternation` accepts a proposal x with probability
-exp(-(1/n) sum_i g_i), times a factor of the regularizer alone, where
+As in `alternation`, U is the energy V, or V without a factor that proposals have
+exactly, and w is the projection of the noisy point y to the domain. The tangent oracle
+accepts a proposal x with probability exp(-(1/n) sum_i g_i), times a factor of the
+regularizer alone, where
 
     g_i = k (f_i(x) - f_i(w) - s_i <a_i, x - w>)    in [0, B],    s_i = phi_i'(u_i),
 
-is the gap of the loss f_i above its tangent at w, at which the margin is u_i. Here
-Poisson(B) random records are tested, and each passes with probability 1 - g_i / B. If
-all pass, x is accepted. A test fails with probability mean(g_i) / B, so all of
-Poisson(B) tests pass with probability exp(-mean(g_i)), as above, and the proof is the
-same. The bound is B = k min(D ||x - w||, beta / 2 ||x - w||^2), with D the largest
-change of a record's gradient on the domain and beta the Lipschitz constant of the
-gradient.
+is the gap of the loss f_i = phi_i(margin) above its tangent at w, at which the margin
+is u_i. k is the inverse temperature, the factor of the mean loss in V. Here Poisson(B)
+random records are tested, and each passes with probability 1 - g_i / B. If all pass, x
+is accepted. A test fails with probability mean(g_i) / B, so all of Poisson(B) tests
+pass with probability exp(-mean(g_i)), as above, and the proof is the same. The bound is
+B = k min(D ||x - w||, beta / 2 ||x - w||^2), with D the largest change of a record's
+gradient on the domain and beta the Lipschitz constant of the gradient.
 
 The number of tests is not drawn first. They are the arrivals of a Poisson process of
 rate 1 up to time B, so that most rejected proposals read few records.
@@ -70,6 +72,7 @@ class Bounds(NamedTuple):
     smoothness: float  # k beta
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class ThinnedWork(NamedTuple):
     """Memory of `ProximalWork`, with the tangents of all records at w."""
@@ -108,6 +111,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
     return state._replace(vectors=vectors, workspace=work)
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def fill_tangents(target, pieces, w, state, gradient):
     """Fill the tangents of all records at w and the gradient of U. Return a code."""
@@ -116,12 +120,15 @@ def fill_tangents(target, pieces, w, state, gradient):
     for start in range(0, data.num_records, data.block):
         stop = min(start + data.block, data.num_records)
         margins, values = (
+            # The loss is evaluated in place: ``values`` has the margins before the
+            # call, and the losses after it.
             tangents[TANGENT.margin][start:stop],
             tangents[TANGENT.value][start:stop],
         )
         slopes = tangents[TANGENT.slope][start:stop]
         records.margins_of(data, w, start, stop, margins)
         copy_into(margins, values)
+        # A callback that fails leaves NaN.
         state.work.out[0] = np.nan
         pieces.loss_slope(
             data.loss_params, values, data.response[start:stop], slopes, state.work.out
@@ -134,6 +141,7 @@ def fill_tangents(target, pieces, w, state, gradient):
     pieces.regularizer_gradient(target.regularizer, w, regularizer_gradient)
     for j in range(w.shape[0]):
         regularizer_gradient[j] *= target.k * target.mu
+        # The slopes are of single losses. U has their mean times k.
         gradient[j] *= target.k / data.num_records
         gradient[j] += regularizer_gradient[j]
         if not np.isfinite(gradient[j]):
@@ -153,6 +161,7 @@ def record_gap(target, pieces, state, x, i):
     size += abs(tangents[TANGENT.slope, i]) * (
         1.0 + abs(u) + abs(tangents[TANGENT.margin, i])
     )
+    # As in `alternation`, the gap may be negative by rounding only.
     # The energies at x and w have this relative rounding error.
     slack = 1e-12 * (1.0 + target.k * size)
     return target.k * (value - tangents[TANGENT.value, i] - linear), slack
@@ -191,6 +200,7 @@ def begin_tests(target, pieces, plan, bounds, state, rng):
         return -FUNCTION_FAILED
     if gap < -slack:
         return -BOUND_VIOLATED
+    # P(exponential >= gap) = e^{-gap}, the factor of the regularizer.
     if rng.standard_exponential() < gap:
         return 0
     tests = state.workspace.tests[0]
@@ -211,6 +221,8 @@ def run_tests(target, pieces, state, rng):
         i = records.any_record(rng, 0, target.data.num_records)
         gap, slack = record_gap(target, pieces, state, proposal, i)
         state.counts[COUNT.records] += 1
+        # A gap outside of [0, B] contradicts a declared bound, on which the proof
+        # rests.
         if not -slack <= gap <= end + slack:
             return -FUNCTION_FAILED if np.isnan(gap) else -BOUND_VIOLATED
         # The record fails with probability g_i / B.

@@ -4,15 +4,18 @@ r"""Randomized series: the proximal sampler with values of single records only.
     y ~ N(x, h I),    x' ~ exp(-V(x') - ||x' - y||^2 / (2h)) on the domain,
 
 where the second draw is made by rejection. Each proposal is a pair x, z of *inner
-draws* from a density g without the losses. With the losses l_j = k f(.; s_j), a random
-record j for every factor and a random length a with P(a >= i) = 1 / i!,
+draws* from a density g without the losses. The energy V is k (F + mu r), with the mean
+F of the losses f, a regularizer r of weight mu and an inverse temperature k. With the
+losses l_j = k f(.; s_j), a random record j for every factor and a random length a with
+P(a >= i) = 1 / i!,
 
     rho = 1 + sum_{i <= a} prod_{m <= i} (l_j(z) - l_j(x))
 
 has the mean sum_i (k F(z) - k F(x))^i / i! = exp(k F(z) - k F(x)). So x is accepted
-with probability rho / 2, clipped to [0, 1] (Gopi, Lee, Liu, arXiv:2207.08347). The part
-of rho that is clipped is the *overshoot*. `series_bias` bounds its effect. The inner
-draws are exact, from the density
+with probability rho / 2, clipped to [0, 1] (Gopi, Lee, Liu, arXiv:2207.08347). With
+``anchored`` losses, l_j is a loss minus its tangent at the mode, the *anchor*, and s is
+the gradient of what was subtracted. The part of rho that is clipped is the *overshoot*.
+`series_bias` bounds its effect. The inner draws are exact, from the density
 
     g(x) proportional to exp(-psi(x) - <s, x> - ||x - y||_2^2 / (2h)) on the domain,
 
@@ -60,7 +63,8 @@ from dpsample.samplers.subsampled.series_bias import SeriesNumbers, SeriesSchedu
 from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Relative rounding error of a difference of two values.
+# Relative rounding error of a difference of two values. Each of them comes from some
+# thousands of operations at most, each with a relative error of 1.1e-16.
 ROUNDING = 1e-12
 # Maximum number of pairs of a step, and of proposals of an inner draw.
 MAX_PROPOSALS = 1_000_000
@@ -94,6 +98,7 @@ SeriesStep = record_dtype(
 )
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def series_length(uniform):
     """Return a length a with P(a >= i) = 1 / i!, from a uniform number.
@@ -143,6 +148,8 @@ def estimate_ratio(target, pieces, plan, state, x, z, rng):
             state.counts[chain.COUNT.records] += 2
             if np.isnan(factor):
                 return FUNCTION_FAILED, np.nan
+            # On |l_j(z) - l_j(x)| <= L |z - x| rests the bound of the overshoot, so
+            # that a violation is an error and not rounded away.
             if abs(factor) > limit + slack:
                 return BOUND_VIOLATED, np.nan
             product *= factor
@@ -161,6 +168,7 @@ class InnerPlan(NamedTuple):
     tilt: Array  # (dim,): s
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class SeriesPlan(NamedTuple):
     """Numbers of a chain.
@@ -219,6 +227,7 @@ def step(target, pieces, plan, state, rng):
         if 2.0 * rng.random() <= rho:
             state.counts[chain.COUNT.accepted] += 1
             copy_into(x, state.position)
+            # The energy, a sum over all records, was never computed.
             state.energy[0] = np.nan
             return OK
         if is_due(control):
@@ -341,6 +350,7 @@ class RandomizedSeries(Sampler):
         # The number of steps grows with the logarithm of the start's distance, so any
         # point will do. An anchor changes the losses and must be the right one.
         start = target.domain.interior_point(target.dim)
+        # With an anchor the constants depend on it.
         if self.anchored:
             start = gaussian_fit.minimize(target)[0]
         num_steps = self._schedule(self._bounds(target, start)[0]).num_steps
@@ -368,6 +378,8 @@ class RandomizedSeries(Sampler):
         bounds, slopes = self._bounds(target, start)
         tilt = np.zeros(target.dim)
         if self.anchored:
+            # The gradient of the tangents that were subtracted, k/n times the sum of
+            # slope times row. It goes into the inner draws.
             rows = as_rows(target.data)
             tilt = np.asarray(rows.T @ slopes) * (target.k / problem.num_records)
         plan = self._schedule(bounds)
@@ -414,12 +426,15 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
     weight = target.k * target.mu
     params = target.numbers.regularizer
     is_quadratic = lower == upper or weight == 0.0
+    # The regularizer and the ball must have the same center for the draw by radius and
+    # coordinates.
     is_centered = np.array_equal(domain.default_center(dim), params.center)
     is_product = (
         domain.is_whole_space
         or domain.is_box
         or (is_centered and domain.lp_exponent is not None)
     )
+    # A norm on a product or its own ball is drawn with its factor, without an envelope.
     if regularizer.is_plain_norm and is_product and not is_quadratic:
         option = ProximalMetric(
             name="separable",
@@ -437,6 +452,8 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
             f"{domain.name}. Use a bounded domain."
         )
     draw, halfspace = _gaussian_draw(domain)
+    # A halfspace that contains the domain saves proposals at its boundary. For that the
+    # largest distance is needed.
     max_distance = 0.0
     if halfspace != HALFSPACE.none:
         max_distance = domain.max_norm(2.0, domain.default_center(dim), dim)
@@ -445,6 +462,8 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
         precision=np.eye(dim),
         upper=None,
         draw=pointer(draw, envelope_draws.DRAW),
+        # psi is at least its tangent plus this curvature, so that the Gaussian of both
+        # is an envelope of e^-psi.
         tangent=weight * lower if weight > 0.0 else 0.0,
         halfspace=halfspace,
         max_distance=max_distance,
@@ -482,6 +501,8 @@ def prepare_inner_draws(target, pieces, inner, state, y):
     w, tilt = state.vectors[ROW.tangent_point], state.vectors[ROW.tilt]
     copy_into(inner.tilt, tilt)
     copy_into(target.regularizer.center, w)
+    # The envelope is the tangent of psi at w, the projection of y, where most draws
+    # are.
     if inner.is_tangent == 1:
         gibbs_target.project(target, pieces, y, w)
         gradient = state.work.vector
@@ -519,6 +540,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
     mean, control = state.vectors[ROW.mean], state.work.control[0]
     progress, is_over = state.workspace.progress[0], False
     while progress.num_inner < MAX_PROPOSALS:
+        # A pause is due after the proposal that was under way.
         if is_over:
             return PAUSED
         status = alternation.propose(

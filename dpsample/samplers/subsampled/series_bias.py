@@ -47,9 +47,11 @@ def overshoot_bound(variance_proxy: float) -> float:
     check.non_negative(variance_proxy=variance_proxy)
     if variance_proxy == 0.0:
         return 0.0
+    # The logarithm of (2 v)^{1/2}.
     half_log = 0.5 * math.log(2.0 * variance_proxy)
     power = np.arange(2.0, MAX_POWER)[:, None]
     factor = np.arange(1.0, MAX_CUT + 1.0)
+    # Logarithms of the terms (2 Gamma(r a / 2 + 1) / a!)^{1/r} (2 v)^{a/2}, by r and a.
     terms = (
         math.log(2.0) + gammaln(0.5 * power * factor + 1.0) - gammaln(factor + 1.0)
     ) / power + factor * half_log
@@ -93,6 +95,7 @@ def proxy_for(bias: float) -> float:
     rule = 1.0 / (12.0 * math.log(1.0 / bias))
     if MIN_BIAS <= bias <= MAX_BIAS:
         return rule
+    # The bound increases with v, so shorter steps end this.
     while overshoot_bound(rule) > bias:
         rule *= 0.9
     return rule
@@ -157,6 +160,8 @@ class SeriesNumbers:
             if plan.num_steps * bias <= 0.5 * gamma:
                 break
             bias = 0.5 * gamma / (1.01 * plan.num_steps)
+        # This is proved for all biases of the rule. The test would find a mistake in
+        # it.
         is_proved = overshoot_bound(self.proxy(plan.step)) <= bias * (1.0 + 1e-9)
         if not (is_proved and plan.bias <= gamma):
             raise AssertionError("The steps of the randomized series prove too little.")
@@ -186,6 +191,8 @@ def numbers(target: Gibbs, start: Array, slopes: Array | None = None) -> SeriesN
     bound = alternation.distance_to_minimizer(
         domain, start, gradient, eye / convexity, convexity * eye
     )
+    # In the metric of m, the root mean squared distance of the target from its
+    # minimizer is at most sqrt(dim).
     bound += math.sqrt(target.dim)
     if domain.is_bounded:
         max_distance = domain.max_norm(2.0, start, target.dim)

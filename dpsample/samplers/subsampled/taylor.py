@@ -115,6 +115,7 @@ def expand(target: Gibbs) -> Expansion | None:
         # one.
         if not eigenvalues[0] > 1e-12 * eigenvalues[-1]:
             return None
+        # Newton's step, in coordinates of the basis.
         move = np.linalg.solve(hessian, gradient)
         point = anchor - basis @ move
         # <move, gradient> is twice the expected decrease of the energy.
@@ -127,6 +128,7 @@ def expand(target: Gibbs) -> Expansion | None:
     # of the diagonal. They are set to 0, because the sampler uses the triangle.
     factor = np.ascontiguousarray(times_basis(basis, np.triu(np.linalg.inv(root).T)))
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
+    # v is standard normal about -R^{-1} g.
     probes -= np.linalg.solve(root, gradient)
     inside = [target._is_inside(anchor + factor @ probe) for probe in probes]
     regularizer_gradient, regularizer_hessian = _regularizer(target, anchor)

@@ -7,8 +7,9 @@ enters the test with probability r_i / (chi c C M^2 + c M), where
 
     r_i = chi c C M^2 + (d_i + c M) / 2,    d_i = (k / n) (f_i(x') - f_i(x)),
 
-and c is a public constant with |d_i| <= c M, and C = n c. The step is accepted with
-probability
+where f_i is the loss of one of n records, k an inverse temperature, and c a public
+constant with |d_i| <= c M, and C = n c. The regularizer r has the weight mu. The step
+is accepted with probability
 
     min(1, prod_i r_i(x', x) / r_i(x, x') * exp(psi(x) - psi(x'))),    psi = k mu r,
 
@@ -56,6 +57,7 @@ RecordTest = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class TunaPlan(NamedTuple):
     """Step and factor of the proposals, chi, and the bound C ||x' - x||_p."""
@@ -74,15 +76,18 @@ class TunaWork(NamedTuple):
     test: RecordArray  # one record of `RecordTest`
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def poisson_rate(plan, size):
     """Return the mean number of records that a step with C M = size draws."""
+    # chi (C M)^2 + C M.
     return plan.chi * size * size + size
 
 
 @kernel(counts_references=False)
 def count_probability(plan, size, change):
     """Return the probability that a drawn record with change = n d_i is in the test."""
+    # n r_i over its largest value.
     rate = plan.chi * size * size
     return (rate + 0.5 * (change + size)) / (rate + size)
 
@@ -90,7 +95,8 @@ def count_probability(plan, size, change):
 @kernel(counts_references=False)
 def log_weight(plan, size, change):
     """Return the log of r_i(x', x) / r_i(x, x')."""
-    # log((a - b) / (a + b)) = -2 atanh(b / a), which keeps its digits for small b.
+    # With a = chi size^2 + size / 2 and b = change / 2 it is log((a - b) / (a + b)) =
+    # -2 atanh(b / a), which keeps its digits for small b.
     return -2.0 * math.atanh(change / (size * (1.0 + 2.0 * plan.chi * size)))
 
 
@@ -151,10 +157,12 @@ def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
     noise, proposal = state.vectors[ROW.noise], state.vectors[ROW.proposal]
     noise = noise[: plan.factor.shape[1]]
+    # After a pause the proposal and the drawn records are still there.
     if state.work.control[0].stage == 0:
         fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
         state.counts[COUNT.proposals] += 1
+        # 1 inside, 0 outside, NaN if the domain's function failed.
         status = gibbs_target.inside(target, pieces, proposal, state.work)
         if status == 0.0:
             return OK
@@ -165,6 +173,7 @@ def step(target, pieces, plan, state, rng):
         return code
     before = gibbs_target.regularizer(target, pieces, state.position, state.work)
     after = gibbs_target.regularizer(target, pieces, proposal, state.work)
+    # psi(x) - psi(x') of the formula.
     log_ratio += target.k * target.mu * (before - after)
     # The energy of the new position would need a pass over the records.
     return accept_or_reject(state, proposal, np.nan, log_ratio, rng)

@@ -1,11 +1,25 @@
 r"""Branches of proposals that together cover a body, with proved constants.
 
-V = k (F + mu r) is the energy, x0 a point, w = x - x0, g the gradient of V at x0 and
-B(w) = V(x0 + w) - V(x0) - <g, w>. P = R R^T is any positive definite matrix, and the
-*ellipsoid* is \|w\|_P <= rho. Within it each record's margin moves by at most h_i = rho
-\|a_i\|_{P^{-1}}. Let c_i^B and c_i^S bound the Bregman and the secant curvature for
-such moves from below (see `dpsample.samplers.localized.region`). M^x is the sum of
-(k/n) c_i^x a_i a_i^T and k mu times the identity, and theta_x P <= M^x.
+The energy V is k times the mean loss, plus k mu r with a regularizer r. x0 is a point,
+w = x - x0, g the gradient of V at x0 and B(w) = V(x0 + w) - V(x0) - <g, w>. P = R R^T
+is any positive definite matrix, and the *ellipsoid* is \|w\|_P <= rho. Within it each
+record's margin moves by at most h_i = rho \|a_i\|_{P^{-1}}. Let c_i^B and c_i^S bound
+the Bregman and the secant curvature for such moves from below (see
+`dpsample.samplers.localized.region`). M^x is the sum of (k/n) c_i^x a_i a_i^T and k mu
+times the identity, and theta_x P <= M^x. These are the names in the code:
+
+=============================  ========================================================
+x0, g                          ``mode.point``, ``facts.gradient``
+R, R^{-T}                      ``Shape.metric_root``, ``Shape.back``
+rho; lo, hi                    ``radius``; ``inner`` and ``outer`` of a shell
+M^B, M^S                       ``Shape.lowered_gram`` of "bregman" and "secant"
+theta_B, theta_S               ``theta_bregman``, ``theta_secant``
+alpha, tau                     ``QuadraticBound.level`` (by `shell_level`), ``tau``
+b, H; m, F                     ``slope``, ``matrix`` of a bound; ``shift``, ``root``
+=============================  ========================================================
+
+The *mass* of a quadratic bound q is the integral of e^-q, to which the expected number
+of proposals is proportional.
 
 **Theorem 1** (inside and outside). For x in K, r = \|w\|_P:
 
@@ -89,27 +103,33 @@ from dpsample.samplers.localized.region import gram_of, slack_share
 from dpsample.samplers.whole_body.body import WIDENED, ExactBody
 from dpsample.targets.gibbs import Gibbs
 
+
+class BranchSearch:
+    """Numbers that decide which branches are tried. None affects the distribution."""
+
+    # P has at least this share of its trace as eigenvalues. So its root has an accurate
+    # inverse, and margins of moves are bounded well.
+    condition: float = 1e-8
+    # Proposals are wider than their bounds by these shares, the first that is proved.
+    growths: tuple[float, ...] = (1e-7, 1e-5, 1e-3, 0.1)
+    # Shares that eigenvalues are lowered by, the first that is proved.
+    lowerings: tuple[float, ...] = (1e-7, 1e-4, 1e-2, 0.5)
+    # Radii that are tried grow by this factor. The search ends when the mass has been
+    # above e^0.5 times the least one for this number of radii since that one.
+    radius_growth: float = 1.3
+    patience: int = 3
+    # Shares of the multipliers that cancel the slope at the boundary, among which the
+    # mass decides.
+    multiplier_scales: tuple[float, ...] = (0.0, 0.5, 1.0)
+    # Weights of branches are integers that sum to about this number.
+    weight_units: int = 2**60
+
+
 # Share of each weight by which Gram matrices are lowered, for rounding errors of the
 # weights.
 LOWERED = 1.0 - 2e-9
-# P has at least this share of its trace as eigenvalues. So its root has an accurate
-# inverse, and margins of moves are bounded well.
-CONDITION = 1e-8
 # Largest distance of R^{-1} R from the identity, which `WIDENING` covers.
 MAX_INVERSE_ERROR = 1e-10
-# Proposals are wider than their bounds by these shares, the first that is proved.
-GROWTHS = (1e-7, 1e-5, 1e-3, 0.1)
-# Shares that eigenvalues are lowered by, the first that is proved.
-LOWERINGS = (1e-7, 1e-4, 1e-2, 0.5)
-# Radii that are tried grow by this factor. The search ends when the mass has grown for
-# PATIENCE radii, and has done so by more than e^0.5.
-RADIUS_GROWTH = 1.3
-PATIENCE = 3
-# Shares of the multipliers that cancel the slope at the boundary, among which the mass
-# decides.
-MULTIPLIER_SCALES = (0.0, 0.5, 1.0)
-# Weights of branches are integers that sum to about this number.
-WEIGHT_UNITS = 2**60
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -122,6 +142,8 @@ class QuadraticBound:
 
     def log_mass(self) -> float:
         """Return the logarithm of the integral of e^-bound, as computed."""
+        # With the Cholesky factor L of H, the integral is (2 pi)^{d/2} / det L times
+        # e^{|L^{-1} b|^2 / 2 - level}.
         root = np.linalg.cholesky(self.matrix)
         scaled = linalg.solve_triangular(root, self.slope, lower=True)
         size = 0.5 * len(root) * math.log(2.0 * math.pi)
@@ -157,6 +179,7 @@ class Shape:
     @property
     def reach(self) -> float:
         """Bound of ||w||_P on K."""
+        # ||w||_P = |R^T w| is at most the spectral norm of R times |w|.
         size = float(np.linalg.norm(self.metric_root, 2))
         return WIDENED * size * self.body.reach
 
@@ -164,6 +187,9 @@ class Shape:
     def level_loss(self) -> Fraction:
         """Bound of what rounding errors of slopes and margins change on K."""
         facts = self.facts
+        # A slope of k F errs by its own rounding, and by the curvature times the error
+        # of a margin. Both are sums over rows, whose lengths are at most
+        # ``row_length``.
         slope = facts.gradient_error + 20.0 * UNIT_ROUNDOFF * (
             facts.sizes[1] * facts.row_length
         )
@@ -189,17 +215,20 @@ class Shape:
 
 def new_shape(target: Gibbs, mode: Mode, body: ExactBody) -> Shape:
     """Return the metric of a mode, or of the ridge if that is inaccurate."""
+    # The factor makes up for the rounding of the product, so that the ridge is a lower
+    # bound.
     ridge = target.k * target.mu * target.curvature[0] * (1.0 - 1e-12)
     facts = RecordFacts.compute(target, mode)
     if not np.isfinite(facts.gradient).all():
         raise_unless_ok(FUNCTION_FAILED)
+    # A ridge that underflows to 0 would have no inverse.
     identity, curvature = np.eye(target.dim), max(ridge, MIN_NORMAL)
     root = math.sqrt(curvature) * identity
     back = identity / math.sqrt(curvature)
     gram = 0.5 * (mode.gram + mode.gram.T)
     trace = float(np.trace(gram))
     with suppress(np.linalg.LinAlgError, ValueError):
-        matrix = gram + (ridge + CONDITION * trace) * identity
+        matrix = gram + (ridge + BranchSearch.condition * trace) * identity
         better = np.linalg.cholesky(matrix)
         inverse = linalg.solve_triangular(better, identity, lower=True).T
         if is_inverse(np.asarray(inverse), np.asarray(better)):
@@ -221,6 +250,8 @@ def is_inverse(back: Array, root: Array) -> bool:
         return False
     unit = (len(root) + 4) * UNIT_ROUNDOFF
     product = float(np.linalg.norm(back)) * float(np.linalg.norm(root))
+    # Rounding errors of the margins' moves, which are products with ``back``, must be
+    # as small as the flaw below.
     if not 8.0 * unit * product <= MAX_INVERSE_ERROR:
         return False
     flaw = DyadicMatrix.from_doubles(back).T @ DyadicMatrix.from_doubles(root)
@@ -244,7 +275,7 @@ def largest_multiple(matrix: Array, shape: Shape) -> float:
     turned_root = turned.T @ DyadicMatrix.from_doubles(root)
     inside = turned.T @ DyadicMatrix.from_doubles(matrix) @ turned
     metric = turned_root @ turned_root.T
-    for lowering in LOWERINGS:
+    for lowering in BranchSearch.lowerings:
         theta = smallest * (1.0 - lowering)
         if (inside - metric.times(theta)).least_dominance() > 0:
             return theta
@@ -282,7 +313,7 @@ def bounds_at(
     """
     widths = shape.widths(radius)
     inside = shape.lowered_gram(Weights("bregman", widths))
-    center = press(shape, Fraction(0), inside)
+    center = subtract_boundary(shape, Fraction(0), inside)
     if radius >= shape.reach:
         return EllipsoidBounds(
             radius=radius, quadratics=[center], ends=[(-1.0, math.inf)]
@@ -295,10 +326,15 @@ def bounds_at(
     quadratics, ends = [center], [(-1.0, radius)]
     metric = shape.metric_root @ shape.metric_root.T
     for inner, outer in _shells(radius, shape.reach):
+        # Any tau up to the limit of the text is valid. With tau inner^2 above dim most
+        # of the Gaussian would be within the inner radius, where its proposals are
+        # rejected.
         tau = 2.0 * theta_secant * radius / (inner + outer) * (1.0 - 1e-12)
         tau = min(tau, len(secant) / inner**2)
         level = shell_level(radius, theta_bregman, theta_secant, inner, tau)
-        quadratics.append(press(shape, level, shape.lower_matrix(tau * metric, 0.0)))
+        quadratics.append(
+            subtract_boundary(shape, level, shape.lower_matrix(tau * metric, 0.0))
+        )
         ends.append((inner, math.inf if outer >= shape.reach else outer))
     return EllipsoidBounds(radius=radius, quadratics=quadratics, ends=ends)
 
@@ -321,31 +357,36 @@ def shell_level(
     return level - Fraction(tau) * lo**2 / 2
 
 
-def press(shape: Shape, level: Fraction, matrix: Array) -> QuadraticBound:
+def subtract_boundary(shape: Shape, level: Fraction, matrix: Array) -> QuadraticBound:
     """Return level + <g, w> + ||w||_matrix^2 / 2 less terms of the boundary.
 
     The multipliers t are those that leave about the least mass. Any t >= 0 is valid.
     """
     level = level - shape.level_loss
     if shape.body.is_round:
-        return _press_on_sphere(shape, level, matrix)
-    pressed = [
-        _press_on_sides(shape, level, matrix, scale) for scale in MULTIPLIER_SCALES
+        return _subtract_sphere(shape, level, matrix)
+    candidates = [
+        _subtract_sides(shape, level, matrix, scale)
+        for scale in BranchSearch.multiplier_scales
     ]
-    return min(pressed, key=QuadraticBound.log_mass)
+    return min(candidates, key=QuadraticBound.log_mass)
 
 
-def _press_on_sphere(shape: Shape, level: Fraction, matrix: Array) -> QuadraticBound:
+def _subtract_sphere(shape: Shape, level: Fraction, matrix: Array) -> QuadraticBound:
     """Return the bound less t (R^2 - |x - center|^2)."""
     body, gradient = shape.body, shape.facts.gradient
+    # With o = x0 - center and ``depth`` = R^2 - |o|^2, s = depth - 2 <o, w> - |w|^2. So
+    # -t s adds 2 t o to the slope and 2 t to all eigenvalues.
     outward = body.point - body.center
     offset = _fractions(body.point, body.center)
     depth = Fraction(body.radius) ** 2 - sum(x * x for x in offset)
     values, vectors = np.linalg.eigh(matrix)
     slopes, lengths = vectors.T @ gradient, vectors.T @ outward
+    # At this multiplier the boundary's term dominates matrix and slope.
     highest = 4.0 * (float(values[-1]) + float(np.linalg.norm(gradient)) / body.radius)
 
     def best(multipliers: Array) -> int:
+        # Twice the logarithm of the mass of each multiplier, up to a constant.
         sums = values + 2.0 * multipliers[:, None]
         along = slopes + 2.0 * multipliers[:, None] * lengths
         with np.errstate(all="ignore"):
@@ -355,11 +396,14 @@ def _press_on_sphere(shape: Shape, level: Fraction, matrix: Array) -> QuadraticB
 
     if not values[0] > 0.0:
         raise np.linalg.LinAlgError
+    # A coarse search over nine powers of ten is followed by a linear one between the
+    # neighbors of its best multiplier.
     coarse = np.append(0.0, highest * np.geomspace(1e-9, 1.0, 60))
     at = best(coarse)
     fine = np.linspace(coarse[max(at - 1, 0)], coarse[min(at + 1, 60)], 40)
     t = float(fine[best(fine)]) if at else 0.0
     identity = np.eye(len(matrix))
+    # The slope is rounded. Its error times |w| <= ``reach`` is taken off the level.
     sizes = float(np.linalg.norm(gradient))
     sizes += 2.0 * t * float(np.linalg.norm(np.abs(body.point) + np.abs(body.center)))
     error = 8.0 * UNIT_ROUNDOFF * sizes
@@ -370,7 +414,7 @@ def _press_on_sphere(shape: Shape, level: Fraction, matrix: Array) -> QuadraticB
     )
 
 
-def _press_on_sides(
+def _subtract_sides(
     shape: Shape, level: Fraction, matrix: Array, scale: float
 ) -> QuadraticBound:
     """Return the bound less sums of t_i (b_i - <a_i, x>)(<a_i, x> - l_i).
@@ -383,14 +427,19 @@ def _press_on_sides(
     sizes, error = float(np.linalg.norm(gradient)), 0.0
     for i in np.flatnonzero(shape.mode.multipliers > 0.0).tolist():
         side, bound, lowest = body.sides[i], body.bounds[i], body.lowest[i]
+        # In exact arithmetic, because the level is exact.
         height = sum(
             Fraction(a) * Fraction(x)
             for a, x in zip(side.tolist(), body.point.tolist(), strict=True)
         )
+        # With v = <a, w>, s = (depth - v)(rest + v) = depth rest + (depth - rest) v -
+        # v^2. So -t s adds t (rest - depth) a to the slope and 2 t a a^T to the matrix.
         depth, rest = Fraction(bound) - height, height - Fraction(lowest)
         width = float(depth + rest)
         if not width > 0.0:
             continue
+        # At a side that x0 touches, depth = 0 and rest = width. There scale 1 adds just
+        # the mode's multiplier times a, which cancels the slope.
         t = scale * float(shape.mode.multipliers[i]) / width
         level = level - Fraction(t) * depth * rest
         slope = slope + t * float(rest - depth) * side
@@ -419,12 +468,15 @@ def prove(
     """Return the branch of a bound, with exact constants, or None without a proof."""
     identity, matrix = np.eye(len(quadratic.matrix)), quadratic.matrix
     with suppress(np.linalg.LinAlgError, ValueError):
+        # With H = L L^T, F is about L^{-T}, so that q at m + F z is about the minimum
+        # of q plus |z|^2 / 2. The minimum is at m = -H^{-1} b.
         factor = np.linalg.cholesky(matrix)
         inverse = np.triu(linalg.solve_triangular(factor, identity, lower=True).T)
         shift = -linalg.cho_solve((factor, True), quadratic.slope)
         if not (np.isfinite(inverse).all() and np.isfinite(shift).all()):
             return None
-        for growth in GROWTHS:
+        # A slightly wider F makes S - I positive definite in spite of rounding errors.
+        for growth in BranchSearch.growths:
             root = (1.0 + growth) * inverse
             lowest = proved_minimum(quadratic, shift, root)
             if lowest is not None and (np.diag(root) > 0.0).all():
@@ -446,11 +498,13 @@ def proved_minimum(
     matrix, exact_root, exact_shift, slope = map(
         DyadicMatrix.from_doubles, (quadratic.matrix, root, shift, quadratic.slope)
     )
+    # S - I, whose least eigenvalue is at least sigma by Gershgorin's theorem.
     product = exact_root.T @ matrix
     gap = product @ exact_root - DyadicMatrix.from_doubles(np.eye(len(root)))
     sigma = gap.least_dominance()
     if not sigma > 0:
         return None
+    # H m, and then |e|^2 and q(m) of the text.
     pull = matrix @ exact_shift
     rest = (exact_root.T @ (slope + pull)).square_norm()
     at_shift = (slope @ exact_shift).fraction() + (pull @ exact_shift).fraction() / 2
@@ -470,6 +524,7 @@ def find_branches(shape: Shape) -> list[Branch]:
         branches = _prove_all(shape, radius)
     if branches is None:
         branches = _prove_all(shape, WIDENED * shape.reach)
+    # Without curvature of the losses the tangent at x0 and the ridge remain.
     if branches is None:
         ridge = shape.ridge * (1.0 - 1e-9) * np.eye(shape.target.dim)
         bound = QuadraticBound(
@@ -503,6 +558,7 @@ def _prove_all(shape: Shape, radius: float) -> list[Branch] | None:
 
 def _weigh(branches: list[Branch]) -> list[Branch]:
     """Return the branches with weights that are about proportional to C_c."""
+    # C_c is proportional to e^{-lowest} det F.
     sizes = np.array(
         [
             float(np.log(np.diag(branch.root)).sum()) - float(branch.lowest)
@@ -511,17 +567,19 @@ def _weigh(branches: list[Branch]) -> list[Branch]:
     )
     shares = np.exp(sizes - sizes.max())
     shares = shares / shares.sum()
+    # A weight of 0 would leave a part of K without proposals.
     return [
-        replace(branch, weight=max(1, int(WEIGHT_UNITS * share)))
+        replace(branch, weight=max(1, int(BranchSearch.weight_units * share)))
         for branch, share in zip(branches, shares.tolist(), strict=True)
     ]
 
 
 def _best_radius(shape: Shape) -> float | None:
     """Return about the radius whose branches have the least mass, by estimates."""
+    # A standard normal vector has a length of about sqrt(dim).
     radius, last = 0.5 * math.sqrt(shape.target.dim), shape.reach
     best, best_radius, num_worse = math.inf, None, 0
-    while num_worse < PATIENCE:
+    while num_worse < BranchSearch.patience:
         is_last = radius >= last
         radius = min(radius, WIDENED * last)
         mass = _estimate_mass(shape, radius)
@@ -531,13 +589,13 @@ def _best_radius(shape: Shape) -> float | None:
             num_worse += 1
         if is_last:
             break
-        radius *= RADIUS_GROWTH
+        radius *= BranchSearch.radius_growth
     if best_radius is None:
         return None
     # Two radii between those that were tried.
     masses = {best_radius: best}
     for power in (-0.4, 0.4):
-        radius = min(best_radius * RADIUS_GROWTH**power, WIDENED * last)
+        radius = min(best_radius * BranchSearch.radius_growth**power, WIDENED * last)
         masses[radius] = _estimate_mass(shape, radius)
     return min(masses, key=masses.__getitem__)
 

@@ -93,6 +93,7 @@ class LazyNumbers:
     @property
     def error(self) -> Fraction:
         """Bound of the distance of every number from its midpoint."""
+        # The number with the fewest digits determines the error.
         bits = min(number.bits for number in (*self.numbers, self.clock))
         return Fraction(1, 1 << bits)
 
@@ -215,15 +216,20 @@ class Decisions(LazyPoints[LazyProposal]):
     def from_branches(cls, shape: Shape, branches: list[Branch]) -> Decisions:
         """Return the decisions about proposals of branches."""
         facts, reach = shape.facts, shape.body.reach
+        # Losses grow at most with the square of the margin's move, and the move of a
+        # margin is at most a row's length times the move.
         # A bound of all that decimals add up at points of K.
         largest = facts.largest_sum * (1.0 + reach * (1.0 + facts.row_length)) ** 2
         largest *= 1.0 + facts.curvature
         if not math.isfinite(largest):
             raise_unless_ok(FUNCTION_FAILED)
+        # Sums of this size lose as many digits before the point.
         digits = FIRST_DIGITS + math.ceil(math.log10(largest))
         with decimals(digits):
             heights = [-as_decimal(b.lowest) - _log_share(b) for b in branches]
             # The next double is above the rounding error of the first.
+            # The larger h is, the more proposals are rejected. One rounding step up is
+            # free.
             height = math.nextafter(float(max(heights)), math.inf)
             height += 4.0 * UNIT_ROUNDOFF * abs(height)
             constants = [float(_log_share(b) + Decimal(height)) for b in branches]
@@ -320,6 +326,8 @@ class Decisions(LazyPoints[LazyProposal]):
     def _move_errors(self, numbers: BranchNumbers, sizes: Array) -> Array:
         """Return bounds of the errors of moves in doubles."""
         dim = self.target.dim
+        # The first term is rounding, the second the digits that are not drawn yet, each
+        # of which moves a number by at most FIRST_ERROR.
         unit = (dim + 4) * UNIT_ROUNDOFF
         digits = numbers.root_norm * math.sqrt(dim) * FIRST_ERROR
         reach = numbers.shift_norm + numbers.root_norm * sizes
@@ -333,6 +341,8 @@ class Decisions(LazyPoints[LazyProposal]):
         size, unit = float(np.linalg.norm(root)), (len(root) + 4) * UNIT_ROUNDOFF
         lengths = np.linalg.norm(moves, axis=1)
         radii = np.linalg.norm(moves @ root, axis=1)
+        # ||w||_P = |R^T w|. It errs by |R| times the error of w, and by the rounding of
+        # the product and of the norm.
         error = 1.01 * size * errors + 2.0 * unit * (size * lengths + radii)
         # Doubles compare with radii that are doubles, without error.
         above = radii - branch.inner
@@ -369,15 +379,16 @@ class Decisions(LazyPoints[LazyProposal]):
         size = Fraction(1.01 * float(np.linalg.norm(self.shape.metric_root)))
         error = size * self.point_error(proposal)
         is_certain = True
-        for end, sign in ((branch.inner, 1), (branch.outer, -1)):
+        for end, is_inner in ((branch.inner, True), (branch.outer, False)):
             if end < 0.0 or end == math.inf:
-                continue
+                continue  # this end does not limit the shell
+            # |R^T w| differs by at most ``error`` from the root of ``square``.
             radius = Fraction(end)
             is_above = square > (radius + error) ** 2
             is_below = radius > error and square < (radius - error) ** 2
-            if is_below if sign > 0 else is_above:
+            if is_below if is_inner else is_above:
                 return False
-            is_certain = is_certain and (is_above if sign > 0 else is_below)
+            is_certain = is_certain and (is_above if is_inner else is_below)
         return True if is_certain else None
 
     def _in_body(self, proposal: LazyProposal) -> bool | None:
@@ -408,6 +419,7 @@ class Decisions(LazyPoints[LazyProposal]):
         """Return whether E >= G for proposals of one branch that are in shell and K."""
         clocks = np.array([float(proposal.clock) for proposal in proposals])
         offsets = self._offsets(numbers, moves, noise)
+        # E >= G if and only if the records' terms are at most E less all else of G.
         thresholds = clocks - offsets
         errors = self._tolerance(numbers, moves, noise, clocks, thresholds)
         # NaN, which no comparison of doubles decides, goes to the decimals.
@@ -415,6 +427,7 @@ class Decisions(LazyPoints[LazyProposal]):
         terms = np.full(len(proposals), np.nan)
         num_records = 0
         if is_usable.any():
+            # The sum of the terms may stop at its limit, because no term is negative.
             limits = thresholds[is_usable] + errors[is_usable]
             excess = numbers.terms.evaluate_excess(
                 moves[is_usable], limits, is_checked=False
@@ -424,14 +437,18 @@ class Decisions(LazyPoints[LazyProposal]):
         num_candidates = int(np.count_nonzero(~(thresholds + errors < 0.0)))
         difference = thresholds - terms
         is_accepted = difference > 0.0
+        # Not "<=", so that NaN counts as undecided.
         for i in np.flatnonzero(~(np.abs(difference) > errors)).tolist():
             is_accepted[i] = self._is_due(proposals[i])
         squares = np.einsum("ij,ij->i", noise, noise)
+        # V(x) - V(x0) is G without the normal density, weight, determinant and h.
         rises = terms + offsets + 0.5 * squares - numbers.constant
         return Verdicts(is_accepted, rises, num_candidates, num_records)
 
     def _offsets(self, numbers: BranchNumbers, moves: Array, noise: Array) -> Array:
         """Return G less the terms of the records."""
+        # G = <g, w> + ||w||_M^2 / 2 + terms - |z|^2 / 2 + constant, where the terms are
+        # what the losses exceed their quadratics by.
         ridge = self.target.k * self.target.mu * self.target.curvature[0]
         matrix = numbers.gram + ridge * np.eye(len(numbers.gram))
         offsets = moves @ self.shape.facts.gradient
@@ -450,6 +467,8 @@ class Decisions(LazyPoints[LazyProposal]):
         """Return a bound of the error of E - G in doubles."""
         target, facts, u = self.target, self.shape.facts, UNIT_ROUNDOFF
         dim, num_records = target.dim, target.storage.num_records
+        # u is the unit roundoff and ``unit`` the relative error of a sum of dim
+        # products.
         unit = (dim + 4) * u
         sizes, lengths = np.linalg.norm(moves, axis=1), np.linalg.norm(noise, axis=1)
         length, curvature = facts.row_length, facts.curvature
@@ -457,9 +476,11 @@ class Decisions(LazyPoints[LazyProposal]):
         ridge = target.k * target.mu * target.curvature[0]
         center = target.regularizer_params.center
         distance = float(np.linalg.norm(self.shape.body.point - center))
+        # The error of w counts with the slope of V, which grows with |w|.
         steepness = curvature * length**2 + ridge
         slope = slopes * length + ridge * distance + steepness * (sizes + 1.0)
         error = slope * self._move_errors(numbers, lengths)
+        # Rounding of losses and slopes at x0, which the terms are computed from.
         error = error + 40.0 * u * (values + mixed)
         # Terms in |w|.
         linear = curvature * length * 2.2 * facts.margin_error + facts.gradient_error
@@ -505,6 +526,8 @@ class Decisions(LazyPoints[LazyProposal]):
             digits,
         )
         noise = proposal.noise_midpoints()
+        # A bound of the slope of V between x0 and the point, times the error of the
+        # point.
         square = as_decimal(sum((z * z for z in noise), Fraction(0)))
         constant = _log_share(proposal.branch) + Decimal(self.height)
         excess = energy - square / 2 + constant
@@ -519,6 +542,7 @@ class Decisions(LazyPoints[LazyProposal]):
         slope = 1.01 * (slope + steepness * reach)
         length = math.sqrt(sum(float(z) ** 2 for z in noise)) + 1.0
         change = Fraction(slope) * self.point_error(proposal)
+        # |z|^2 / 2 changes by |z| times the error of z. The clock adds its own error.
         change += Fraction(1.01 * length * math.sqrt(len(noise)) + 1.0) * proposal.error
         error = FIRST_DECIMAL_ERROR.scaleb(-MORE_DIGITS * proposal.num_refinements)
         return excess, error + 2 * as_decimal(change)
@@ -545,6 +569,7 @@ def draw_below(total: int, word: Callable[[], int]) -> int:
     >>> draw_below(5, lambda: 3)
     3
     """
+    # Integers that do not fit are drawn again, so that all others are equally likely.
     bits = total.bit_length()
     while True:
         number = 0
@@ -557,6 +582,8 @@ def draw_below(total: int, word: Callable[[], int]) -> int:
 
 def _terms_above(shape: Shape, weights: Weights) -> PreparedLocalized:
     """Return what evaluates the sum of losses above the quadratic of some weights."""
+    # Only weights and mode are used here. The region stands for all of K, and there is
+    # no proposal density of its own.
     target, mode = shape.target, shape.mode
     region = Region(
         ellipsoids=(),

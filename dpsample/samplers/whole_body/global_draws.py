@@ -66,7 +66,7 @@ def _loss_obstacle(loss: Loss) -> str:
             "3 dimensions, or Proximal."
         )
     if not loss.has_digits:
-        return f"The {loss.name} loss has no decimals for ties: use Localized."
+        return f"The {loss.name} loss has no decimals for ties. Use Localized."
     return ""
 
 
@@ -139,6 +139,7 @@ class PreparedGlobal:
     def from_target(cls, target: Gibbs) -> PreparedGlobal:
         """Return the sampler of a supported target."""
         mode = None
+        # Without a usable Hessian the search for the mode fails.
         with suppress(np.linalg.LinAlgError):
             mode = modes.find(target, target.mu)
         if mode is None:
@@ -188,6 +189,8 @@ class PreparedGlobal:
         num_records = self.target.storage.num_records
         counts = {"proposals": 0, "candidates": 0, "records": 0}
         while True:
+            # The first proposals are tested one by one, because most draws need few.
+            # Draws that have read many records test more proposals in a pass.
             size = min(1 + counts["candidates"] // 16, MAX_GROUP)
             proposals = self.decisions.draw_proposals(word, size)
             verdicts = self.decisions.decide(proposals)
@@ -196,6 +199,8 @@ class PreparedGlobal:
             counts["records"] += verdicts.num_records
             if counts["records"] > max_passes * num_records:
                 raise WorkLimitError
+            # The first accepted proposal is the draw. Which one is first does not
+            # depend on what the others are.
             for i in np.flatnonzero(verdicts.is_accepted).tolist():
                 return proposals[i], counts
             if on_passes is not None:
@@ -206,6 +211,7 @@ class PreparedGlobal:
         """Return the nearest doubles, or a projection if rounding puts them outside."""
         point = np.array([float(x) for x in self.decisions.point(accepted)])
         target = self.target
+        # The nearest doubles of a point of K may be outside.
         return point if target._is_inside(point) else target.domain.project(point)
 
     def init(self, position: Array | None = None) -> ChainState:
@@ -243,6 +249,8 @@ class PreparedGlobal:
                 before = state.counts.copy()
                 while state.memory[0] == 0.0:
                     self._store_block(state, stored, rng, height)
+                # The stored draws are used from the last to the first, and memory[0]
+                # counts them.
                 state.memory[0] -= 1.0
                 row = stored[int(state.memory[0])]
                 draws[i], stats[i] = row[:-1], 0.0
@@ -260,6 +268,7 @@ class PreparedGlobal:
         accepted = np.flatnonzero(verdicts.is_accepted).tolist()
         for row, i in enumerate(accepted):
             stored[row, :-1] = self.to_point(proposals[i])
+            # Verdicts state the rise of the energy from the start.
             stored[row, -1] = height + verdicts.rises[i]
         state.memory[0] = len(accepted)
         state.counts[COUNT.proposals] += BLOCK_SIZE

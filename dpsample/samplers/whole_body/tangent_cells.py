@@ -1,4 +1,4 @@
-r"""Sampler of exact draws in up to three dimensions, for losses without smoothness too.
+r"""Exact draws in up to three dimensions, also for losses that are not smooth.
 
 A *proposal* has a cell c of `dpsample.samplers.whole_body.tangents`, a vector of its
 coordinates z and a standard exponential number E, the *clock*, all with digits on
@@ -102,6 +102,7 @@ def explain_unsupported_cells(facts: PublicFacts, regularizer: Regularizer) -> s
     """
     if facts.dim > Splitting.max_dim:
         return f"Cells need at most {Splitting.max_dim} coefficients. Use Proximal."
+    # Exact comparisons need the loss in decimals (see `CellDecisions.excess`).
     if not facts.loss.has_decimals:
         return f"The {facts.loss.name} loss has no decimals for ties. Use Proximal."
     if not math.isfinite(facts.lipschitz_or_inf(2.0)):
@@ -186,8 +187,11 @@ def whole_turns(number: LazyReal, turn: Fraction) -> int:
     """
     while True:
         scale = turn.numerator << number.bits
+        # The number is in [digits, digits + 1) / 2^bits. Both quotients are exact,
+        # because they are divisions of integers.
         low = number.digits * turn.denominator // scale
-        # The number is below the end of its interval with probability 1.
+        # The number is below the end of its interval with probability 1. So its largest
+        # quotient is the last integer below the end, which is a ceiling minus 1.
         high = -(-(number.digits + 1) * turn.denominator // scale) - 1
         if low == high:
             return low
@@ -218,10 +222,13 @@ class CellDecisions(LazyPoints[CellProposal]):
             abs(float(cell.lowest)) + abs(log_share) + abs(height) + 100.0
             for cell, log_share, height in zip(cells, log_shares, heights, strict=True)
         ]
-        # Far above the rounding errors of the logarithms.
+        # G_c >= 0 needs h >= -lowest - log_share for all cells. Logarithms and sums in
+        # doubles err by less than 1e-14 of these sizes, so that 1e-12 is far more.
         height = max(heights) + 1e-12 * max(sizes)
         target, facts = frame.target, frame.target.problem.facts
         center = target.regularizer_params.center
+        # On K, x is at most this far from the center of the regularizer, whose gradient
+        # is rho times the distance.
         distance = float(np.linalg.norm(frame.point - center)) + frame.body.reach
         slope = target.k * facts.lipschitz_or_inf(2.0) + frame.ridge * distance
         return cls(
@@ -230,6 +237,7 @@ class CellDecisions(LazyPoints[CellProposal]):
             cumulative=list(accumulate(cell.weight for cell in cells)),
             constants=[log_share + height for log_share in log_shares],
             height=height,
+            # The factor covers the rounding errors of the slope.
             slope=1.01 * slope,
             digits=FIRST_DIGITS + _extra_digits(frame),
         )
@@ -251,6 +259,8 @@ class CellDecisions(LazyPoints[CellProposal]):
 
     def plan_numbers(self) -> list[object]:
         """Return all arrays and numbers that define the draws."""
+        # Checkpoints compare these numbers, to see whether they belong to the same
+        # target.
         arrays = ((c.lower, c.upper, c.rates, float(c.weight)) for c in self.cells)
         return [self.frame.root, *(number for cell in arrays for number in cell)]
 
@@ -258,6 +268,8 @@ class CellDecisions(LazyPoints[CellProposal]):
         """Draw proposals with their cells and numbers."""
         proposals = []
         for _ in range(size):
+            # Cell i owns the integers from the sum of weights before it to the sum that
+            # includes it, so that its probability is its weight over the total.
             weight = draw_below(self.cumulative[-1], word)
             cell = self.cells[bisect_right(self.cumulative, weight)]
             numbers, whole = [], []
@@ -296,8 +308,11 @@ class CellDecisions(LazyPoints[CellProposal]):
     def _point_errors(self, proposals: list[CellProposal], coordinates: Array) -> Array:
         """Return bounds of the distances of points in doubles from those meant."""
         root, point = self.frame.root, self.frame.point
+        # Sums of dim products, and the sum with x0, have relative errors of at most dim
+        # + 6 units.
         unit = (len(point) + 6) * UNIT_ROUNDOFF
         digits = np.array([float(p.coordinate_error()) for p in proposals])
+        # The Frobenius norm is at least the spectral norm.
         size = float(np.linalg.norm(root))
         lengths = size * np.linalg.norm(coordinates, axis=1)
         rounding = unit * (lengths + float(np.linalg.norm(point)))
@@ -327,6 +342,7 @@ class CellDecisions(LazyPoints[CellProposal]):
     def point_error(self, proposal: CellProposal) -> Fraction:
         """Return a bound of the distance of a proposal from `point`."""
         dim = len(self.frame.point)
+        # The norm of an error vector is at most sqrt(dim) times its largest entry.
         size = 1.01 * float(np.linalg.norm(self.frame.root)) * math.sqrt(dim)
         return Fraction(size) * proposal.coordinate_error()
 
@@ -361,8 +377,10 @@ class CellDecisions(LazyPoints[CellProposal]):
         constant = np.array([constants[id(p.cell)] for p in proposals])
         steps = np.array([float(sum(p.steps(), Fraction(0))) for p in proposals])
         digits = np.array([float(p.error) for p in proposals])
+        # Each s_j and the clock differ from their midpoints by at most ``digits``.
         error = (self.target.dim + 1) * digits
-        # Logarithms of weights and rates are below 50 and 1,500.
+        # Logarithms of weights and rates are below 50 and 1,500, so that the sum of one
+        # weight and three rates is below 1e4.
         sizes = 1e4 + np.abs(constant) + steps + np.abs(rises) + abs(self.height)
         error = error + 16.0 * UNIT_ROUNDOFF * sizes
         return rises - steps + constant, np.asarray(2.0 * error)
@@ -382,6 +400,8 @@ class CellDecisions(LazyPoints[CellProposal]):
             slope = target.problem.facts.slope_bound
             size = size + 2.0 * target.k * slope * largest
         error = 4.0 * frame.relative_error * size
+        # V - V(x0) weighs a margin's error with k max|phi'|, once for each of its two
+        # ends.
         steepest = target.k * target.problem.facts.slope_bound
         margin = np.array([frame.margin_error(x) for x in sizes.tolist()])
         error = error + 2.0 * steepest * margin
@@ -410,6 +430,7 @@ class CellDecisions(LazyPoints[CellProposal]):
         constant = log_share(proposal.cell) + Decimal(self.height)
         # V has at most this slope within the error of the point.
         change = Fraction(1.01 * self.slope) * self.point_error(proposal)
+        # E and each of the s_j add their own distance from the midpoint.
         change += (len(move) + 1) * proposal.error
         error = FIRST_DECIMAL_ERROR.scaleb(-MORE_DIGITS * proposal.num_refinements)
         return energy - steps + constant, error + 2 * as_decimal(change)
