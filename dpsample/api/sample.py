@@ -267,8 +267,8 @@ class _Options:
 class _Plan:
     """All that is fixed before the first draw of a chain.
 
-    The chains run on the ``inner`` target. It is the caller's, or the one in the free
-    coordinates of a polytope with equalities.
+    The chains run on the ``inner`` target. It is the caller's, or ``reduced.target`` in
+    other coordinates, see `_reduce_if_needed`.
     """
 
     options: _Options
@@ -277,9 +277,9 @@ class _Plan:
     choice: SamplerChoice  # method, reason and prepared chain
     num_warmup: int
     given_starts: list[Array]  # one for each chain if the caller gave them, or empty
-    groups: Ints | None  # superchain of each chain
-    root: np.random.SeedSequence
-    chain_streams: list[np.random.Generator]
+    groups: Ints | None  # superchain of each chain, None if there are few chains
+    root: np.random.SeedSequence  # the seed of the call
+    chain_streams: list[np.random.Generator]  # one for each chain, as the next
     trial_streams: list[np.random.Generator]
 
     @property
