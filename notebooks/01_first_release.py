@@ -13,7 +13,7 @@
 # %% [markdown]
 # # A first private release
 #
-# *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for about
+# *To run this notebook:* `pip install '.[plots]'`. The first run compiles for about
 # half a minute; later runs take seconds.
 #
 # You have records about people and want to publish regression coefficients. Published as

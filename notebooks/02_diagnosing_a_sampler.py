@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Choosing and diagnosing a sampler on a hard target
 #
-# *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for
+# *To run this notebook:* `pip install '.[plots]'`. The first run compiles for
 # about a minute; later runs take seconds.
 #
 # `dps.release` makes one draw with a proved sampler and needs no diagnosis. But who studies

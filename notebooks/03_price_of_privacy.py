@@ -13,7 +13,7 @@
 # %% [markdown]
 # # The price of privacy
 #
-# *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for one or
+# *To run this notebook:* `pip install '.[plots]'`. The first run compiles for one or
 # two minutes; later runs take less than one.
 #
 # A private estimate is a random one: noise is what hides a single record. This notebook

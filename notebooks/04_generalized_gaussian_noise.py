@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Noise in other norms
 #
-# *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for about
+# *To run this notebook:* `pip install '.[plots]'`. The first run compiles for about
 # half a minute; later runs take seconds.
 #
 # To release the answer of a query privately one adds noise, and the noise has to cover

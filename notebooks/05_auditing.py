@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Auditing a mechanism: how a missing factor 2 is caught
 #
-# *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for
+# *To run this notebook:* `pip install '.[plots]'`. The first run compiles for
 # about a minute; later runs take seconds.
 #
 # A claim of privacy is a claim about probabilities, so data can refute it. An **audit**

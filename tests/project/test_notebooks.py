@@ -64,7 +64,7 @@ def test_a_notebook_is_text_and_code_in_turn(path):
     assert kinds[0] == "markdown" and cells[0][1].startswith("# ")
     titles = [text for kind, text in cells if kind == "markdown"]
     assert sum(text.startswith("# ") for text in titles) == 1
-    assert "pip install 'dpsample[plots]'" in " ".join(titles)
+    assert "pip install '.[plots]'" in " ".join(titles)
     assert set(kinds) == {"markdown", "code"}
     assert kinds.count("markdown") >= kinds.count("code") // 2
     for kind, source in cells:

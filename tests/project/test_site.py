@@ -33,7 +33,7 @@ LONG |= {"own-regularizer", "constrained-parameters", "flux-space", "tune-privat
 LONG |= {"choose-a-sampler"}
 # Pages about a model of another library, which may be missing.
 LIBRARIES = {"jax-function": "jax", "pymc-model": "pymc", "stan-model": "bridgestan"}
-PROGRAMS = set("asv dask export jupyter jupytext peers/bin/pip pip python".split())
+PROGRAMS = set(". asv cd dask export git jupyter jupytext peers/bin/pip pip python".split())
 
 
 def blocks(page, *languages):
@@ -97,7 +97,7 @@ def check_line(words):
         return
     assert words[0] in PROGRAMS, words
     for word in words:
-        for extra in re.findall(r"dpsample\[(.*?)\]", word):
+        for extra in re.findall(r"^\.\[(.*?)\]", word):
             assert set(extra.split(",")) <= set(PROJECT["optional-dependencies"])
         if word.endswith((".py", ".txt")):
             assert (ROOT / word).is_file(), words
