@@ -126,6 +126,8 @@ STEPS = {
 PURE_TILTS = ("objective/pure", "objective/pure/rounded")
 # Kinds of exact selections of vertices with delta = 0.
 SELECTIONS = ("frank_wolfe/pure", "lasso/pure")
+# Kinds whose random digits are drawn on demand, only for budgets with delta = 0.
+ON_DEMAND = (*SELECTIONS, "noise/laplace/pure", "noise/k_norm/pure")
 # Maximum number of objects and lists inside one another in a mechanism.
 MAX_DEPTH = 12
 # Largest second derivative of the losses that a draw in constant time supports. A
@@ -1927,6 +1929,8 @@ def _prove_event(c: Json) -> Lines:
     """Prove an `EventCertificate`: delta of the event, and the event of the noise."""
     _require(set(c) == EVENT_FIELDS, "the certificate has other fields")
     epsilon, delta, _ = _budget(c, pure=True)
+    is_cut_off = c["kind"] in ON_DEMAND and delta > 0.0
+    _require(not is_cut_off, "digits on demand are drawn for delta = 0 only")
     spec = _read_spec(c, "mechanism")
     kind = _registered_kind(c["kind"], spec, field="mechanism")
     inputs, event, facts = _inputs(c["inputs"]), c["event"], c["facts"]
