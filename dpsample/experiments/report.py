@@ -1,8 +1,9 @@
 """Reports of a study: tables, fitted slopes, and figures as PNG and SVG.
 
 A figure shows means against one parameter, with bands of their intervals. Theory has
-the color of its line, and a dashed or dotted stroke. Colors follow Okabe and Ito (2008),
-which color-blind readers can distinguish. Lines differ in their markers as well.
+the color of its line, and a dashed or dotted stroke. Colors follow Okabe and Ito
+(2008), which color-blind readers can distinguish. Lines differ in their markers as
+well.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ Stroke = str | tuple[float, tuple[float, ...]]
 Look = dict[str, Any]  # keywords of a line
 # Theory of one line: its look, positions and values.
 _Theory = tuple[Look, Array, Array]
-# Okabe and Ito's colors without yellow, a gray, and two colors of Paul Tol's. Orange and
-# sky blue are darker than theirs, so that each color has a contrast of 3 to white (WCAG).
+# Okabe and Ito's colors without yellow, a gray, and two colors of Paul Tol's. Orange
+# and sky blue are darker than theirs, so that each color has a contrast of 3 to white
+# (WCAG).
 COLORS = (
     *("#000000", "#BD8200", "#3E98CB", "#009E73", "#0072B2", "#D55E00", "#CC79A7"),
     *("#7F7F7F", "#882255", "#999933"),

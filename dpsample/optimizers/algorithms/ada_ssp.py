@@ -104,6 +104,7 @@ class NormalEquations(Query):
     def noisy(self, problem: Problem, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return S and r with their noise."""
         data = problem.data
+        # With weights 1 this is the mean of a a^T, the curvature of a squared loss.
         matrix = curvature_matrix(data, np.ones(data.num_records))
         responses = responses_without_offsets(problem)
         vector = np.asarray(as_rows(data).T @ responses) / data.num_records
@@ -122,6 +123,7 @@ class NormalEquations(Query):
         # Smaller eigenvalues may be noise only.
         clear = math.sqrt(2.0) * self.matrix_stddev * math.sqrt(facts.dim)
         sizes = np.maximum(values + self.ridge, clear)
+        # The gradient at the center c, with minus sign, in the eigenvectors.
         slope = vectors.T @ (vector - matrix @ facts.center)
         # Without noise the matrix may be singular. Directions without curvature are
         # left out, so that the solution of least norm is returned.
@@ -142,6 +144,7 @@ class NormalEquations(Query):
                 # positive.
                 top = float(np.linalg.norm(slope)) / domain.ball_radius
                 multiplier = float(brentq(excess, 0.0, 2.0 * top, xtol=1e-15 * top))
+        # In eigenvectors the minimizer divides each coordinate by its curvature.
         point = facts.center + vectors @ (slope / (sizes + multiplier))
         return np.asarray(domain.project(point))
 
@@ -259,6 +262,7 @@ def rounded_size(facts: PublicFacts) -> tuple[float, float]:
         remedy = "Clip the response, or use a method that clips gradients."
         check.fail("response_bound", "finite for this method", response, remedy)
     n = facts.num_records
+    # 2^-52 (n + 4)^2 is above the part 2^-52 n (n + 4) of the module.
     return response, (1.0 + 1e-11 + 2.0**-52 * (n + 4.0) ** 2) / n
 
 

@@ -137,6 +137,7 @@ class SVRG(Optimizer):
             output_stddev=stddev,
             solver="svrg",
         )
+        # The certified point's own distance from the minimizer.
         error = minimizer_error(strong_convexity=m, gap=gap)
         bound = scales.risk(ridge, 0.0) + scales.release_cost(error, stddev)
         if math.isfinite(bound):
@@ -159,9 +160,12 @@ class SVRG(Optimizer):
         if scales.is_population:
             total += 1.0 / n
         if budget is not None:
+            # The noise is about shift L sqrt(d) / (n lambda gdp) long, and costs L
+            # times that.
             shift = 0.5 * SHIFTS[budget.relation]
             total += shift * math.sqrt(scales.dim) / (n * gdp_of(budget))
         if total == 0.0:
             remedy = "Without noise the empirical risk wants none."
             check.fail("ridge", "given without a budget", "None", remedy)
+        # lambda M^2 + L^2 total / lambda is smallest here.
         return scales.lipschitz / scales.radius * math.sqrt(total)

@@ -104,6 +104,7 @@ def truncation(scales: TruncatedScales, threshold: Array) -> tuple[Array, Array]
     slack = np.maximum(threshold - slope, 0.0)
     with np.errstate(divide="ignore"):
         dropped = np.minimum(1.0, (moment / slack) ** 2)
+    # No gradient is longer than its Lipschitz constant, so that nothing is dropped.
     dropped = np.where(threshold >= scales.lipschitz, 0.0, dropped)
     # The mean of |g| over dropped records, by Cauchy and Schwarz.
     bias = moment * np.sqrt(dropped) + slope * dropped
@@ -137,6 +138,8 @@ def risks(
     bias, variance = truncation(scales, threshold)
     # The mean square of a mean of m independent vectors is at most kappa/m of theirs.
     sampling = space.kappa * variance / size
+    # Noise in proportion to the record bound, whose mean square in l_q is known for
+    # deviation 1.
     noisy = (noise * scales.record_bound(threshold)) ** 2 * space.mean_square(copies)
     # Independent errors of mean 0 add their squares in l2, and their roots elsewhere.
     error = sampling + noisy
@@ -150,6 +153,7 @@ def risks(
     with np.errstate(divide="ignore", invalid="ignore"):
         movement = np.where(error > 0.0, 0.5 * error / (gamma - beta), 0.0)
     total = gamma * share + movement + scales.diameter * bias
+    # Steps are proved for gamma >= beta only.
     return np.where(gamma >= beta, total, np.inf), gamma
 
 
@@ -172,6 +176,7 @@ def best_schedule(
     largest = scales.num_records
     counts = np.unique(np.round(np.geomspace(1.0, largest, 100))).astype(int)
     steps = counts.tolist() if num_steps is None else [num_steps]
+    # The grid needs a positive scale, also if the moment is 0.
     scale = max(scales.moment, 1e-12 * scales.slope, 1e-300)
     thresholds = scales.slope + scale * np.geomspace(0.5, 1e6, 100)
     # A gradient may exceed the Lipschitz constant by rounding errors.
@@ -393,6 +398,7 @@ class TruncatedMirrorDescent(Optimizer):
         if dim == 1:  # where all norms coincide, and errors of estimates just add
             exponent = 2.0
         space = geometry(exponent, dim, self.noise)
+        # The largest distance from the center, in the norm of the steps.
         radius = float(domain.max_norm(exponent, center, dim))
         diameter = 2.0 * radius
         beta = self.smoothness
@@ -404,6 +410,8 @@ class TruncatedMirrorDescent(Optimizer):
             radius=radius,
             diameter=diameter,
             smoothness=beta,
+            # The gradient at the minimizer, plus beta times the largest distance from
+            # it.
             slope=self.optimal_slope + beta * diameter,
             moment=self._moment(facts, exponent),
             lipschitz=facts.lipschitz_or_inf(exponent),

@@ -87,6 +87,7 @@ class TiltScales(NamedTuple):
         of ``output_stddev``, and P projects to the domain. There |P(w + H) - w|^2 is at
         most <H, P(w + H) - w>, whose mean is at most the noise times W.
         """
+        # Without a bounded domain only the length of the noise is known.
         distance = math.sqrt(self.dim) * output_stddev
         if math.isfinite(self.width):
             distance = min(distance, math.sqrt(output_stddev * self.width))
@@ -130,6 +131,7 @@ def best_ridge(
         # With the smallest ridge the determinant takes 95 % of epsilon, and 5 % remain
         # for the noise.
         factor = math.expm1(min(epsilon, LARGEST_EPSILON) * (1.0 - 0.05))
+        # The m with log(1 + beta / (n m)) = 0.95 epsilon.
         m = scales.smoothness / (scales.num_records * factor)
         min_ridge = max(0.5 * (m - scales.strong_convexity), 0.0)
     if math.isinf(scales.radius):
@@ -149,6 +151,7 @@ def best_ridge(
     at = int(np.argmin(costs))
     if candidates[at] == 0.0:
         return 0.0
+    # The search by golden sections is on a logarithmic scale, which has no 0.
     low = candidates[max(at - 1, 0)] or candidates[at]
     return _golden(cost, low, candidates[min(at + 1, GRID - 1)])
 
@@ -163,6 +166,7 @@ def _candidates(
     plain = scales.lipschitz / (scales.radius * math.sqrt(n))
     spread = 0.5 * math.sqrt(scales.dim) / (n * scales.radius)
     private = spread * stddev_of(max(min_ridge, plain)) or plain
+    # From a tenth of the smaller balance to four times their sum.
     low, high = 0.1 * min(plain, private), 4.0 * (plain + private)
     grid = np.geomspace(max(low, min_ridge), max(high, 4.0 * min_ridge), GRID)
     ridges = [float(x) for x in grid]
@@ -287,6 +291,7 @@ def proved_tilt(
         ridge = best_ridge(scales, stddev_of, epsilon=first.epsilon)
     if gap is None:
         rest = 1.0 - share
+        # What the tilt leaves of the budget, as gdp.
         gdp = gdp_from_budget(rest * budget.epsilon, rest * budget.delta)
         gap = default_gap(scales, ridge, stddev_of(ridge), gdp=gdp)
     noise = approximate_noise(
@@ -310,6 +315,8 @@ def default_gap(
     m = scales.convexity(ridge)
     size = scales.radius if math.isfinite(scales.radius) else scales.lipschitz / m
     cost = scales.risk(ridge, stddev)
+    # Twice the terms that fall with the ridge, which at the best ridge are half of the
+    # bound.
     spread = 2.0 * scales.spread(ridge, stddev)
     if 0.0 < spread < cost or not math.isfinite(cost):
         cost = spread or scales.lipschitz * size
@@ -324,6 +331,8 @@ def resolved_gap(scales: TiltScales, m: float) -> float:
     size = scales.radius if math.isfinite(scales.radius) else scales.lipschitz / m
     # Relative distances below this are rounding errors of a projected gradient step.
     step = 1e-13 * (size + scales.lipschitz / top)
+    # At this distance from the minimizer the gradient is at most top * step, and the
+    # gap at most its square over 2 m.
     return 0.5 * top**2 / m * step**2
 
 
@@ -332,6 +341,7 @@ def tilt_event(scales: TiltScales, tilt: Tilt, budget: Budget) -> Event:
 
     Half of delta is for the tilt, and half for the noise of the output.
     """
+    # Epsilons at half of delta each add up.
     half = 0.5 * budget.delta
     objective = perturbed_objective(scales, tilt.ridge, budget.relation)
     spent = objective.epsilon(half, stddev=tilt.stddev)

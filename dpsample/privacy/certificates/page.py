@@ -45,8 +45,8 @@ PROTECTION = {
     "weak": "but so little of it that the results may say much about a single record",
     "none": "but the results may say nearly everything about a single record",
 }
-# Blue that has a contrast of at least 3 to white and to the background of notebooks with
-# a dark theme.
+# Blue that has a contrast of at least 3 to white and to the background of notebooks
+# with a dark theme.
 BAR_COLOR = "#1a73c8"
 SEAL = {"yes": "✔", "weak": "⚠", "no": "✘"}
 # Style sheet of the page, for screens and for one printed sheet of A4.

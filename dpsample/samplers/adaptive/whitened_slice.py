@@ -249,6 +249,7 @@ def synchronize(target, pieces, plan, state):
             return PAUSED
     penalty = target.mu * gibbs_target.regularizer(target, pieces, state.position, work)
     state.energy[0] = target.k * (losses / data.num_records + penalty)
+    # The sum |s_i| of the present point, along any direction at t = 0.
     state.memory[MEMORY.total] = evaluate_total(target, pieces, plan, state, 0, 0.0)
     state.memory[MEMORY.age] = 0.0
     return OK if state.energy[0] == state.energy[0] else FUNCTION_FAILED
@@ -268,6 +269,7 @@ def guess_interval(plan, theta, i, rise):
     sqrt(mode^2 + 2 rise) from the mode. Intervals that are wider by a factor of 1.1 to
     1.4 needed the fewest evaluations on three data sets, 3.4 for a draw.
     """
+    # The Gaussian's mode along L_i. L_i has length 1 in its metric.
     mode = 0.0
     for j in range(theta.shape[0]):
         mode -= plan.whiten[i, j] * (theta[j] - plan.center[j])
@@ -300,11 +302,14 @@ def slide(target, pieces, plan, state, i, rng):
         # In a corner the chord may be a point, where the move is 0. NaN is a failure.
         if not low < high:
             return OK if low == high else FUNCTION_FAILED
+        # The level is V plus a standard exponential number, as for a uniform height
+        # under e^-V.
         rise = rng.standard_exponential()
         left, right = guess_interval(plan, theta, i, rise)
         left, right = max(left, low), min(right, high)
         phase, num_points = PHASE.left_end, 0
     while True:
+        # An end of the chord needs no test, because nothing of the slice is beyond it.
         if phase == PHASE.left_end and left == low:
             phase = PHASE.right_end
         if phase == PHASE.right_end and right == high:
@@ -415,6 +420,7 @@ def compute_columns(target: Gibbs, factor: Array) -> Array:
     rows = as_rows(target.data)
     num_records, rank = target.problem.num_records, factor.shape[1]
     columns = np.empty((rank, num_records))
+    # Parts of about a million numbers, a few milliseconds each.
     count = max(1, 10**6 // max(rank, target.dim))  # records of a part
     for start in range(0, num_records, count):
         part = slice(start, start + count)

@@ -84,6 +84,7 @@ def energy(b, q, c, s, v, precision, t, mode):
     first = b * power(r, q) if b > 0.0 else 0.0
     second = c * power(r, s) if c > 0.0 else 0.0
     if precision * (mode - v) * (mode - v) > FAR * FAR:
+        # (t - v)^2 - (mode - v)^2 = (t - mode)(t + mode - 2 v), without cancellation.
         value = precision * (t - mode) * (0.5 * (t + mode) - v)
         if mode == 0.0:
             value += first + second
@@ -112,6 +113,8 @@ def positive_mode(b, q, c, s, v, precision):
     c = c * s if s > 1.0 else 0.0
     if not target > 0.0:
         return 0.0
+    # Each term of the sum alone is at most the target at the root, so these are upper
+    # bounds.
     t = target / precision
     if b > 0.0:
         t = min(t, (target / b) ** (1.0 / (q - 1.0)))
@@ -127,6 +130,8 @@ def positive_mode(b, q, c, s, v, precision):
         total = precision * t + first + second
         excess = math.log(total / target)
         weighted = precision * t + (q - 1.0) * first + (s - 1.0) * second
+        # Newton's step for log(total / target) in log t. Its derivative there is
+        # weighted / total.
         t *= math.exp(-excess * total / weighted)
         if not abs(excess) > 1e-9:
             break
@@ -182,6 +187,7 @@ def _find_side(b, q, c, s, v, precision, mode, base, sign, max_width):
 def new_envelope(b, q, c, s, v, h, lower, upper):
     """Return an envelope for v >= 0. For v < 0 the caller reflects the interval."""
     precision = 1.0 / h
+    # The mode on the interval, because f is convex.
     mode = min(max(positive_mode(b, q, c, s, v, precision), lower), upper)
     base = energy(b, q, c, s, v, precision, mode, mode)[0]
     left, left_rise, left_slope, slope_to_left = _find_side(
@@ -296,6 +302,7 @@ def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
         envelope.right_slope,
     )
     plateau = (left + right) * math.exp(gap)
+    # Masses of e^{-rise - slope s} beyond the ends of the plateau.
     left_mass = math.exp(-left_rise) / left_slope if left_slope > 0.0 else 0.0
     right_mass = math.exp(-right_rise) / right_slope if right_slope > 0.0 else 0.0
     total = plateau + left_mass + right_mass
@@ -338,6 +345,7 @@ def fill_moments(b, q, c, s, v, h, lower, upper, out):
     choice of envelopes alone.
     """
     sign = -1.0 if v < 0.0 else 1.0
+    # For v < 0 the interval is reflected.
     low, high = (lower, upper) if sign > 0.0 else (-upper, -lower)
     envelope = new_envelope(b, q, c, s, sign * v, h, low, high)
     mode, base = envelope.mode, envelope.energy
@@ -375,6 +383,7 @@ def _draw_rising(rng, slope, curvature, width):
     drop = slope * width
     for _ in range(MAX_PROPOSALS):
         if drop > 1e-12:
+            # By inversion of the truncated exponential distribution.
             step = -math.log1p(rng.random() * math.expm1(-drop)) / slope
         else:
             step = width * rng.random()
