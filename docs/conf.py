@@ -172,7 +172,24 @@ def shorten_results(app, docname, source):
     if docname.startswith("studies/results/"):
         name = Path(docname).name
         figures = source[0].partition("\n## Means\n")[0]
-        source[0] = f"{figures}\n\nAll means: [{name}.csv]({name}.csv).\n"
+        source[0] = (
+            f"{figures}\n\nAll means: [{name}.csv]({name}.csv). {describe_run(name)}\n"
+        )
+
+
+def describe_run(name):
+    """Return by which commit and machine the results of a study were made."""
+    readme = Path(__file__).parents[1] / "studies" / "README.md"
+    _, _, table = readme.read_text("utf-8").partition("## Where the results come")
+    row = re.search(rf"^\| \[{name}\].*", table, re.MULTILINE)
+    *_, written, code, processor, seconds = row[0].strip("| ").split(" | ")
+    commit = "was not recorded" if code == "not recorded" else f"is {code}"
+    return (
+        f"They were stored in commit {written}. The commit of the code that ran "
+        f"{commit}. The processor was {processor}. All cells took {seconds} s. Peak "
+        "memory was not recorded ([all studies]"
+        "(/studies/README.md#where-the-results-come-from))."
+    )
 
 
 def point_to_start(app, error):

@@ -902,7 +902,7 @@ class CustomRegularizer(Regularizer):
             if not math.isfinite(value):
                 functions.value.call_python(point)  # says what it raises, if it does
                 got = f"{value} at {check.describe(point.tolist())}"
-                check.fail("value", "finite inside the domain", got)
+                check.fail("value", "finite at points inside the domain", got)
         # A few points show a wrong formula. More would take time at every construction.
         for point in points[:5]:
             self._compare_gradient(domain, point, axes, rng)

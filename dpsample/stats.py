@@ -40,13 +40,13 @@ def count(
     Parameters
     ----------
     mask : array_like of bool, shape (n,)
-        Whether each record has it.
+        Whether each record has the property.
     budget : Budget
-        Its epsilon is spent, its delta is not used.
+        Budget of which epsilon is spent and delta is not used.
     ledger : Ledger or LedgerFile, optional
-        Where the certificate is entered before the noise is drawn.
+        Ledger in which the certificate is entered before the noise is drawn.
     seed : int, optional
-        Makes the noise repeatable, hence the statistic not releasable.
+        Seed that makes the noise repeatable, and the statistic not releasable.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def histogram(
     (['a', 'b'], 1.0)
     """
     if (levels is None) == (edges is None):
-        check.fail("levels or edges", "given, one of them", "both or none")
+        check.fail("levels or edges", "given, exactly one of them", "both or none")
     if edges is None:
         names, cells = cells_of_levels("values", values, levels)
     else:

@@ -1,16 +1,22 @@
 """Tables of the pages on methods, from the rows of the study which_method.
 
-``python -m studies._method_pages`` writes them below the marks of docs/which-method.md.
+``python -m studies._method_pages`` writes them below the marks of docs/which-method.md
+and docs/faq.md.
 """
 
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
 
+from . import _public_records as records
 from . import which_method
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "which-method.md"
+QUESTIONS = ROOT / "docs" / "faq.md"
+# Ends of the intervals of n epsilon/d in the table of the questions.
+SIZES = (0.0, 30.0, 100.0, 300.0, 1000.0, float("inf"))
 
 
 def verdict_frame(path=ROOT / "studies" / "results" / "which_method.csv"):
@@ -78,9 +84,41 @@ def by_method(frame):
     return lines_of(head, rows)
 
 
-def fill_tables(text, frame):
+def gains(frame):
+    """Return for each cell n epsilon/d and the share of the possible gain that is kept.
+
+    The gain is that of the best coefficients over the best constant prediction, in mean
+    loss. With a hinge loss the constant itself can be the best, so it is left out.
+    """
+    part = frame[frame.loss != "hinge"]
+    dims = [
+        records.facts_of(row.records, records.LOSSES[row.loss], int(row.n)).dim
+        for row in part.itertuples()
+    ]
+    shares = 1.0 - part.excess / part.constant
+    return pd.DataFrame({"size": part.n * part.epsilon / dims, "share": shares})
+
+
+def by_size(frame):
+    """Return a table of the kept gain by n epsilon/d."""
+    kept = gains(frame)
+    rows = []
+    for low, high in pairwise(SIZES):
+        share = kept.share[(kept["size"] > low) & (kept["size"] <= high)]
+        words = f"up to {high:g}" if low == 0.0 else f"{low:g} to {high:,.0f}"
+        above = f"more than {low:,.0f}" if high == SIZES[-1] else words
+        low_quartile, median = share.quantile([0.25, 0.5])
+        better = int((share > 0.0).sum())
+        middle = f"{100 * median:.0f}%", f"{100 * low_quartile:.0f}%"
+        cells = above, len(share), *middle, f"{better} of {len(share)}"
+        rows.append(tuple(str(cell).replace("-", "−") for cell in cells))
+    head = "n ε/d", "settings", "median gain kept", "three of four are above"
+    return lines_of((*head, "better than a constant"), rows)
+
+
+def fill_tables(text, frame, tables=(("by loss", by_loss), ("by method", by_method))):
     """Return a page with its tables made of the rows."""
-    for name, make in (("by loss", by_loss), ("by method", by_method)):
+    for name, make in tables:
         mark = f"<!-- {name}: rows of which_method -->\n\n"
         before, after = text.split(mark)
         _, _, rest = after.partition("\n\n")
@@ -91,4 +129,8 @@ def fill_tables(text, frame):
 if __name__ == "__main__":
     verdicts = verdict_frame()
     PAGE.write_text(fill_tables(PAGE.read_text("utf-8"), verdicts), "utf-8")
-    print(by_loss(verdicts), by_method(verdicts), sep="\n\n")
+    filled = fill_tables(
+        QUESTIONS.read_text("utf-8"), verdicts, (("by size", by_size),)
+    )
+    QUESTIONS.write_text(filled, "utf-8")
+    print(by_loss(verdicts), by_method(verdicts), by_size(verdicts), sep="\n\n")

@@ -288,6 +288,7 @@ def verdicts(path):
             "advised": advised,
             "best": best,
             "excess": excess[advised],
+            "constant": wide["constant"].iloc[0],
             "ratio": excess[advised] / excess[best],
             "lost": gap > 0.03 * excess[best] and gap > 2.0 * error,
             "test": wide["test"][advised],

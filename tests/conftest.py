@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,7 @@ from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 import dpsample
-from tests.support.processes import STARTED, count_processes
+from tests.support.processes import ROOT, STARTED, count_processes
 from tests.support.statistics import ALPHA, FIXED, LEDGER, SUITE_ALPHA, spent
 from tests.support.tiers import defer
 
@@ -75,7 +76,7 @@ def pytest_configure(config):
     starts what it puts into the background with interrupts ignored.
     """
     threadpool_limits(1, "blas")
-    sys.addaudithook(count_processes)
+    count_processes()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if numba.config.DISABLE_JIT:  # compiled code never warns of floating point
@@ -116,16 +117,38 @@ if SEED:
     np.random.default_rng, streams.seed_sequence = new_rng, new_sequence
 
 
+def import_by_turns(folders):
+    """Import the modules of tests, each process of a run in another order.
+
+    Every process collects every test, and pytest rewrites the asserts of a file before
+    its bytecode is kept. Without this all processes would do so for the same file at
+    the same moment. Now most files are ready when a process comes to them.
+    """
+    files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    count = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    for turn in range(count):
+        for file in files[(number + turn) % count :: count]:
+            # What fails here fails again when pytest collects it, and is reported.
+            with suppress(Exception, pytest.skip.Exception):
+                import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection():
+def pytest_collection(session):
     """Let the garbage collector pass by what is collected, which lives to the end.
 
     To look through so many objects again and again is 4 of 9 seconds of the collection.
     """
+    if session.config.pluginmanager.hasplugin("dsession"):
+        return (yield)  # other processes collect
+    gc.disable()
     # Or else pytest makes second modules of the files that it is told to read first.
     for room in iter_modules(dpsample.__path__, "dpsample."):
         import_module(room.name)
-    gc.disable()
+    if hasattr(session.config, "workerinput"):
+        folders = (Path(argument) for argument in session.config.args)
+        import_by_turns([x.resolve() for x in folders if x.is_dir()])
     try:
         return (yield)
     finally:

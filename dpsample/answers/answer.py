@@ -47,8 +47,7 @@ def _ed25519() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
-        message = "Signatures need cryptography: pip install 'dpsample[verify]'."
-        raise ImportError(message) from error
+        raise check.missing_library("A signature", "cryptography", "verify") from error
     return ed25519
 
 

@@ -55,9 +55,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-DRAWING = "intervals is fitting; after Ctrl-C nothing is returned"
-INTERRUPTED = "intervals was interrupted. Nothing is returned; the budget is spent."
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Intervals:
@@ -152,7 +149,7 @@ class Intervals:
             f"\n  NOTE: {FLAGS[name]}" for name in self.diagnostics["flags"]
         )
         return (
-            f"Intervals({100 * self.level:g} % each,\n{table}{flags}\n  "
+            f"Intervals({100 * self.level:g}% each,\n{table}{flags}\n  "
             f"certificate={self.certificate!r})"
         )
 
@@ -334,7 +331,7 @@ def intervals(
     try:
         with (
             release_streams(seed, 1) as (rng,),
-            screen.patience(DRAWING, is_wanted=progress),
+            screen.patience(screen.FITTING.format("intervals"), is_wanted=progress),
         ):
             means = scores = None
             if plan.normal is None:
@@ -351,7 +348,7 @@ def intervals(
             if plan.scores is not None:
                 scores = noisy_matrix(problem, scored, plan.scores, rng)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(INTERRUPTED) from None
+        raise KeyboardInterrupt(screen.INTERRUPTED.format("intervals")) from None
     result = estimate(plan, problem.facts, theta, curvature, scores, means)
     # Noise may leave a variance below 0. Then nothing is known about this coefficient.
     diagonal = np.diag(result.covariance)

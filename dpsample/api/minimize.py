@@ -59,7 +59,7 @@ def minimize(
     problem : Problem
         Records, loss, domain and declared bounds.
     optimizer : Optimizer
-        One of `dpsample.optimizers`.
+        Method and its options, one of `dpsample.optimizers`.
     budget : Budget or None
         Epsilon, delta and the neighboring relation. With None there is no noise and no
         certificate.

@@ -101,7 +101,7 @@ class Replicates:
             rows.append(("mean value", mean))
         if self.certificate is not None:
             rows.append(("each run", self.certificate.statement))
-        rows.append(("publication", "NOT releasable: the runs are seeded"))
+        rows.append(("publication", "Not for publication: the random bits are seeded."))
         return describe("Replicates", rows)
 
     def __repr__(self) -> str:

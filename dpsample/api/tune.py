@@ -36,9 +36,6 @@ NOTHING = (
 )
 # Decimal digits in which the distribution of K, the number of fits, is computed.
 DIGITS = 60
-# Text of the live line. It does not have the number of fits, which is not private.
-DRAWING = "tune is fitting; after Ctrl-C nothing is returned"
-INTERRUPTED = "tune was interrupted. Nothing is returned, and the budget is spent."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -200,7 +197,8 @@ def tune(
     try:
         with (
             release_streams(seed, 1) as (rng,),
-            screen.patience(DRAWING, is_wanted=progress),
+            # The number of fits, which is not private, is not shown.
+            screen.patience(screen.FITTING.format("tune"), is_wanted=progress),
         ):
             for _ in range(draw_tries(rng, plan.stop, plan.mean_tries)):
                 index = int(rng.integers(len(programs)))
@@ -209,7 +207,7 @@ def tune(
                 if best is None or noisy < best[0]:
                     best = noisy, index, theta
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(INTERRUPTED) from None
+        raise KeyboardInterrupt(screen.INTERRUPTED.format("tune")) from None
     if best is None:
         raise RuntimeError(NOTHING)
     return Choice(

@@ -292,5 +292,5 @@ def _line(is_wanted: bool) -> Iterator[Progress]:
     """Show the share of draws that are done, in a terminal or notebook."""
     with screen.line(is_wanted) as paint:
         yield lambda share, findings="": paint(
-            f"audit: {100.0 * share:3.0f} % of the draws{findings}"
+            f"audit: {100.0 * share:3.0f}% of the draws{findings}"
         )

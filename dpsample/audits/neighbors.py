@@ -247,7 +247,7 @@ def shifts(
     dim : int
         Number of coordinates.
     sensitivity : float
-        Distance in l_p, > 0.
+        Distance of the two data sets in l_p, > 0.
     p : float
         Norm in [1, inf].
 

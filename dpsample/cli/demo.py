@@ -10,7 +10,6 @@ import numpy as np
 import dpsample as dps
 from dpsample.cli import screen
 from dpsample.core import files
-from dpsample.privacy.accounting.attack_risk import percent
 
 # Number of synthetic records.
 NUM_RECORDS = 10_000
@@ -51,11 +50,5 @@ def run(output: Path | None, *, overwrite: bool = False) -> None:
     console.print(str(certificate))
     coefficients = ", ".join(f"{value:.3f}" for value in answer.theta)
     console.print(f"The private parameters, which may be published: {coefficients}")
-    wrong = percent(certificate.attack_risk.bayes_risk(), up=False)
-    console.print(
-        "What is proved: an attacker who sees them guesses which of two equally likely "
-        f"values one record has. The guess is wrong with probability {wrong} % or "
-        "more, whatever else the attacker knows. A blind guess has 50 %."
-    )
     files.write(page, answer.to_html().encode())
     console.print(f"Saved, for readers who are not experts: {page}")

@@ -14,6 +14,7 @@ from dpsample.cli import screen
 from dpsample.cli.exit_codes import FAILED
 from dpsample.core import check, files
 from dpsample.privacy import Certificate, EventCertificate, VerificationReport
+from dpsample.privacy.certificates.overview import state_of
 from dpsample.privacy.certificates.page import checked_publisher
 from dpsample.tables import entries
 
@@ -174,11 +175,7 @@ def describe_state(certificate: AnyCertificate, report: VerificationReport) -> s
     if certificate.releasable and report.unchecked:
         return "No verdict on publication: verify without --checker ball for the rest."
     if certificate.releasable and report.warnings:
-        return "May be released in form only: read the warnings above."
+        return "May be published in form only: read the warnings above."
     if certificate.releasable:
-        return "Releasable, if what is not checked here was as stated."
-    if certificate.seeded:
-        return "NOT releasable: the random bits are seeded."
-    if not certificate.is_proved:
-        return "NOT releasable: the published constants are not a proof."
-    return "NOT releasable: it describes a mechanism, not a draw."
+        return "May be published, if what is not checked here was as stated."
+    return state_of(certificate).text

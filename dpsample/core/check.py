@@ -467,6 +467,11 @@ def vectors(name: str, value: object, *, dim: int | None = None) -> Array:
     return array(name, result, shape=(None,) * result.ndim)
 
 
+def missing_library(subject: str, library: str, extra: str) -> ImportError:
+    """Return the error that a subject needs a library of an optional extra."""
+    return ImportError(f"{subject} needs {library}: pip install 'dpsample[{extra}]'.")
+
+
 def axes(ax: Axes | None, *, figsize: tuple[float, float]) -> Axes:
     """Return ``ax``, or new axes of that size if it is None.
 
@@ -479,8 +484,6 @@ def axes(ax: Axes | None, *, figsize: tuple[float, float]) -> Axes:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError(
-            "plot needs matplotlib: pip install 'dpsample[plots]'"
-        ) from error
+        raise missing_library("plot", "matplotlib", "plots") from error
     drawn: Axes = plt.subplots(figsize=figsize)[1]
     return drawn

@@ -445,9 +445,7 @@ def _plot_by_arviz(
     try:
         import arviz_plots
     except ImportError as error:
-        raise ImportError(
-            "plots of chains need arviz-plots: pip install 'dpsample[plots]'"
-        ) from error
+        raise check.missing_library(name, "arviz-plots", "plots") from error
     columns = min(3, len(names))
     # The legend needs 0.6 inches.
     size = (PANEL[0] * columns, PANEL[1] * -(-len(names) // columns) + 0.6)
@@ -480,7 +478,7 @@ def _explain(plot: PlotCollection, columns: int) -> None:
     lines = [
         Line2D([], [], color="C0", marker="o", label="bulk"),
         Line2D([], [], color=COLORS[1], marker="^", ls="--", label="tail"),
-        Line2D([], [], color="0.3", ls="-.", label=f"{MIN_ESS:g}, the least useful"),
+        Line2D([], [], color="0.3", ls="-.", label=f"smallest useful, {MIN_ESS:g}"),
     ]
     figure.legend(handles=lines, loc="outside lower center", ncols=min(columns, 3))
 

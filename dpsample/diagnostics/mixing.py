@@ -32,7 +32,7 @@ from dpsample.diagnostics.couplings import (
     TotalVariationCurve,
     meeting_times,
 )
-from dpsample.diagnostics.couplings.meeting import check_counts, prepare_pair
+from dpsample.diagnostics.couplings.meeting import LABEL, check_counts, prepare_pair
 from dpsample.running.progress import with_line
 from dpsample.samplers.chain import Prepared
 from dpsample.samplers.proximal import alternation
@@ -43,9 +43,6 @@ from dpsample.targets.reduced import has_equalities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-# Reminder in pictures and texts of what the bounds are.
-WORDS = "statistical, for this data set, not a privacy proof"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,8 +109,8 @@ class MixingBound:
         extrapolated = curve.steps[curve.is_extrapolated]
         if extrapolated.size:
             ends = extrapolated[0], curve.steps[-1]
-            look = {"facecolor": "0.92", "edgecolor": "0.5"}
-            ax.axvspan(*ends, **look, zorder=0, label="extrapolated")
+            area = ax.axvspan(*ends, zorder=0, label="extrapolated")
+            area.set(facecolor="0.92", edgecolor="0.5")
         if self.proved is not None:
             proof = f"proved, {self.proved_for}"
             ax.plot(curve.steps, self.proved, "C3-", label=proof)
@@ -122,7 +119,7 @@ class MixingBound:
         ax.set_ylim(0.1 / curve.replicates, 1.5)
         ax.set_xlabel("steps")
         ax.set_ylabel("total variation to the target")
-        ax.set_title(f"{self.sampler}: {WORDS}", fontsize="small")
+        ax.set_title(f"{self.sampler}: {LABEL}", fontsize="small")
         ax.legend(fontsize="small")
         return ax
 
@@ -146,7 +143,7 @@ class MixingBound:
         return "\n".join(
             [
                 *lines,
-                f"Estimates and limits: {WORDS}.",
+                f"Estimates and limits: {LABEL}.",
                 "They show how fast pairs of chains forget their start; they cannot "
                 "show a part of",
                 "the target that no chain has reached, nor distances far below "

@@ -8,7 +8,6 @@ the exact moment shows an error of the sampler and not a short run.
 them, and compares them at one level for all of them.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.renamed import warn_renamed
 from dpsample.core.streams import Seed, seed_sequence
 from dpsample.diagnostics import couplings, laws
 from dpsample.diagnostics.couplings.meeting import check_counts
@@ -60,11 +60,7 @@ class MomentCheck:
     @property
     def found(self) -> couplings.UnbiasedMoments:
         """The former name of ``moments``, which goes with the next version."""
-        warnings.warn(
-            "found is now moments. The former name goes with the next version.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn_renamed("found", "moments", stacklevel=2)
         return self.moments
 
     @property

@@ -422,7 +422,7 @@ class Ball(Domain):
     Parameters
     ----------
     radius : float
-        Radius > 0.
+        Radius of the ball, > 0.
     p : float, default 2.0
         Exponent in [1, inf].
     center : array_like, optional

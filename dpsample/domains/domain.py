@@ -64,6 +64,13 @@ def _box_support_sparse(rows: CSR, lower: Array, upper: Array) -> Array:
 class Width(NamedTuple):
     """Gaussian width and the standard error of its simulation, 0 if it is exact.
 
+    Attributes
+    ----------
+    value : float
+        Mean over standard normal vectors z of the maximum of <z, x> over the body.
+    standard_error : float
+        Standard error of the value.
+
     Examples
     --------
     >>> from dpsample.domains import Box
@@ -228,7 +235,7 @@ class Domain(Spec):
     Attributes
     ----------
     name : str
-        Name in `to_dict`.
+        Name of the domain's type in `to_dict`.
     contains_piece, project_piece, chord_piece : compiled functions
         Functions with the signatures ``CONTAINS``, ``PROJECT`` and ``CHORD``.
     is_whole_space, is_simplex, is_polytope : bool

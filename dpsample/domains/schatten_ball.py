@@ -185,7 +185,7 @@ class SchattenBall(Domain):
     Parameters
     ----------
     radius : float
-        Radius > 0.
+        Radius of the ball, > 0.
     p : float
         Exponent in [1, inf].
     shape : tuple of two int

@@ -3,13 +3,14 @@
 They need scikit-learn: ``pip install 'dpsample[sklearn]'``.
 """
 
+from dpsample.core import check
+from dpsample.core.public import dir_of
+
 try:
     import sklearn as sklearn
 except ImportError as error:
-    message = "dpsample.estimators needs scikit-learn: pip install 'dpsample[sklearn]'."
-    raise ImportError(message) from error
+    raise check.missing_library(__name__, "scikit-learn", "sklearn") from error
 
-from dpsample.core.public import dir_of
 from dpsample.estimators.models import (
     PrivateHuberRegressor,
     PrivateLogisticRegression,

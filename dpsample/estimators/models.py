@@ -208,7 +208,7 @@ class PrivateQuantileRegressor(PrivateRegressor):
     Parameters
     ----------
     quantile : float
-        Level, in (0, 1).
+        Level of the quantile, > 0 and < 1.
 
     Examples
     --------
@@ -435,7 +435,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     intercept_ : array of shape (1,)
         Margin where all of these columns and indicators are 0.
     classes_ : array of shape (2,)
-        Labels.
+        The two labels. The second one counts as 1.
     answer_ : Release, Fit or Intervals
         The private answer in the units of encoded rows, to be published. A Release or
         a Fit can be saved.

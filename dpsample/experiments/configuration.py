@@ -193,8 +193,7 @@ def import_extra(module: str, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         name = module.split(".")[0]
-        message = f"Studies need {name} here. Run: pip install 'dpsample[{extra}]'"
-        raise ImportError(message) from error
+        raise check.missing_library("This use of studies", name, extra) from error
 
 
 def configuration(source_bundle: Bundle, study: Study) -> Configuration:

@@ -42,8 +42,7 @@ Look = dict[str, Any]  # keywords of a line
 # Theory of one line: its look, positions and values.
 _Theory = tuple[Look, Array, Array]
 # Okabe and Ito's colors without yellow, a gray, and two colors of Paul Tol's. Orange
-# and sky blue are darker than theirs, so that each color has a contrast of 3 to white
-# (WCAG).
+# and sky blue are darker than theirs, so that each color has a contrast of 3 to white.
 COLORS = (
     *("#000000", "#BD8200", "#3E98CB", "#009E73", "#0072B2", "#D55E00", "#CC79A7"),
     *("#7F7F7F", "#882255", "#999933"),

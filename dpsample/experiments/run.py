@@ -361,7 +361,7 @@ def open_store(path: Path, *, writing: bool = False) -> Iterator[Store]:
     """Open a store. Only a run (``writing``) makes a new one."""
     if not writing and not path.is_file():
         remedy = "Run the study first: dpsample study run NAME."
-        check.fail("results", "a file of an earlier run", f"no {path}", remedy)
+        check.fail("results", "a file written by an earlier run", f"no {path}", remedy)
     try:
         connection = sqlite3.connect(path, isolation_level=None, timeout=60.0)
         try:

@@ -281,10 +281,10 @@ def check_facts(sandwich: Sandwich, facts: PublicFacts) -> None:
         check.fail("problem", f"with at most {most_dim} coefficients", facts.dim)
     is_kinked = isinstance(facts.loss, KINKED)
     if is_kinked and sandwich.base != "noisy_gd":
-        check.fail("base", "'noisy_gd' for a loss with a kink", sandwich.base)
+        check.fail("base", "'noisy_gd' for a non-smooth loss", sandwich.base)
     if is_kinked and sandwich.bandwidth is None:
         remedy = "It is a public width of residuals in which many records lie."
-        check.fail("bandwidth", "given for a loss with a kink", "None", remedy)
+        check.fail("bandwidth", "given for a non-smooth loss", "None", remedy)
     if not is_kinked and sandwich.bandwidth is not None:
         check.fail("bandwidth", "None for a smooth loss", sandwich.bandwidth)
     is_normal = sandwich.base == "normal_equations"

@@ -26,6 +26,8 @@ class Bridge:
     density : Density
         The density over the vector of unconstrained coefficients. `dpsample.sample`
         and diagnostics take it.
+    variables_fn : callable
+        Function from points of shape (num_points, dim) to the variables of the model.
     dims : dict of str to tuple of str
         Names of the dimensions of variables, for those that have names.
     coords : dict of str to sequence
@@ -114,8 +116,7 @@ def load_library(name: str, function: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        message = f"{function} needs {name}: pip install 'dpsample[{extra}]'."
-        raise ImportError(message) from error
+        raise check.missing_library(function, name, extra) from error
 
 
 def entry_names(name: str, shape: tuple[int, ...]) -> list[str]:

@@ -128,7 +128,7 @@ class CappedLogistic(Loss):
     Parameters
     ----------
     cap : float
-        C, > 0.01 and < 1.
+        Slope C at which the loss is capped, > 0.01 and < 1.
 
     Examples
     --------
@@ -278,6 +278,11 @@ class SmoothedHinge(Loss):
 
     With :math:`z = yu`: 0 for :math:`z \ge 1`, :math:`(1-z)^2 / (2w)` for
     :math:`1 - w < z < 1`, :math:`1 - z - w/2` below. Curvature at most :math:`1/w`.
+
+    Parameters
+    ----------
+    width : float
+        Length w > 0 of the smoothed range of margins.
 
     Examples
     --------

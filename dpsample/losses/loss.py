@@ -440,7 +440,22 @@ class Loss:
 
 
 def from_dict(spec: Json) -> Loss:
-    """Rebuild the loss that `Loss.to_dict` described."""
+    """Rebuild the loss that `Loss.to_dict` described.
+
+    Parameters
+    ----------
+    spec : dict
+        Name of the loss and its parameters, as `Loss.to_dict` returns them.
+
+    Returns
+    -------
+    Loss
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or a parameter is missing, unknown or out of range.
+    """
     check.instance(dict, spec=spec)
     check.one_of(tuple(registry), loss=spec.get("name"))
     rest = {key: value for key, value in spec.items() if key != "name"}

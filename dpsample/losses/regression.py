@@ -70,6 +70,11 @@ class Absolute(_PiecewiseLinear):
 class Quantile(_PiecewiseLinear):
     r"""Pinball loss :math:`\max(\tau(y-u), (\tau-1)(y-u))` of level :math:`\tau`.
 
+    Parameters
+    ----------
+    level : float
+        Share of the responses below the prediction, > 0 and < 1.
+
     Examples
     --------
     >>> from dpsample.losses import Quantile
@@ -118,6 +123,11 @@ class Huber(Loss):
     r"""Huber loss: :math:`e^2/2` for :math:`|e| \le w`, else :math:`w|e| - w^2/2`.
 
     Here :math:`e = u - y`. The slope is at most :math:`w`.
+
+    Parameters
+    ----------
+    width : float
+        Largest residual w > 0 that is squared, in the units of the response.
 
     Examples
     --------

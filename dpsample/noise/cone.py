@@ -301,11 +301,11 @@ class SchattenPlan(NamedTuple):
     Attributes
     ----------
     r : float
-        Exponent.
+        Exponent of the norm in the density.
     num_rows, num_columns : int
         Shape of the matrices.
     method : int
-        A code of `METHOD`.
+        Method by which matrices are drawn, as a code of `METHOD`.
     dof : float
         Number of columns of the Gaussian matrix whose spectrum is proposed.
     log_bound : float

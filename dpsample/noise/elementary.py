@@ -7,7 +7,7 @@ in each coordinate. The spectral norm of the noise is about s sqrt(2d).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -27,6 +27,7 @@ from dpsample.noise.noise import (
     grid_step,
     parts,
 )
+from dpsample.numerics.lazy_reals import BLOCK_WORDS, LazyReal, is_less, uniform
 
 
 class IndependentNoise(Noise):
@@ -111,6 +112,12 @@ class Laplace(IndependentNoise):
         """Draw an array of shape ``size``."""
         return np.asarray(laplace(rng, size=checked_size(size), scale=self.scale))
 
+    def _noisy_purely(self, rng: np.random.Generator, values: Array) -> Array:
+        step, word = self._step(1), _words_in_turn(rng).__next__
+        numbers = np.nan_to_num(values, nan=0.0).tolist()
+        sums = [_rounded_laplace_sum(word, x, self.scale, step) for x in numbers]
+        return np.array([_cut_off(cells) * step + 0.0 for cells in sums])
+
     def _log_density(self, points: Array) -> Values:
         points = np.abs(points) / self.scale
         constant = points.shape[-1] * (math.log(2.0) + math.log(self.scale))
@@ -189,6 +196,62 @@ def _cut_off(value: int) -> int:
     """Return the nearest integer up to 2^52 in size, which is exact in a double."""
     largest = int(2.0 * REACH)
     return min(max(value, -largest), largest)
+
+
+def _words_in_turn(rng: np.random.Generator) -> Iterator[int]:
+    """Yield words of 64 fair bits of a generator, in their order."""
+    while True:
+        yield from rng.integers(0, 2**64, BLOCK_WORDS, dtype=np.uint64).tolist()
+
+
+def _rounded_laplace_sum(
+    word: Callable[[], int], query: float, scale: float, step: float
+) -> int:
+    """Return the number of steps next to the query + Laplace noise, exactly, ties up.
+
+    The noise is an exponential number E times the scale, with a fair sign. E lies in an
+    interval whose length is a power of two, and digits of E are drawn until both ends
+    of the interval give the same whole number. A step is a power of two.
+    """
+    size = _exponential_in_turn(word)
+    query = min(max(query, -REACH * step), REACH * step)
+    center, center_bits = _shifted(query, step)
+    factor, factor_bits = _shifted(scale if word() & 1 == 0 else -scale, step)
+    while True:
+        noise_bits = factor_bits + size.bits
+        bits = max(center_bits, noise_bits, 1)
+        base = (center << (bits - center_bits)) + (1 << (bits - 1))
+        shift = bits - noise_bits
+        first = (base + (factor * size.digits << shift)) >> bits
+        if first == (base + (factor * (size.digits + 1) << shift)) >> bits:
+            return first
+        size.refine()
+
+
+def _shifted(number: float, step: float) -> tuple[int, int]:
+    """Return whole numbers a and b >= 0 with number / step = a / 2^b."""
+    top, bottom = number.as_integer_ratio()
+    bits = bottom.bit_length() - 1 + math.frexp(step)[1] - 1
+    return (top, bits) if bits >= 0 else (top << -bits, 0)
+
+
+def _exponential_in_turn(word: Callable[[], int]) -> LazyReal:
+    """Draw a standard exponential number from words in the order of `add_laplace`.
+
+    So a seed gives the same answers for all budgets, except with the probability by
+    which digits that are cut off are wrong. `numerics.lazy_reals` has the algorithm.
+    """
+    whole = 0
+    while True:
+        number = uniform(word)
+        number.refine()
+        length, last = 1, number
+        while is_less(other := uniform(word), last):
+            length, last = length + 1, other
+        if length % 2 == 1:
+            number.digits += whole << number.bits
+            return number
+        whole += 1
 
 
 def discrete_laplace_integer(rng: np.random.Generator, scale: Fraction) -> int:

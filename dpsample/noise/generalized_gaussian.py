@@ -118,7 +118,7 @@ def generalized_gaussian(
     r : float
         Exponent in [1, inf].
     sigma : float, default 1.0
-        Scale > 0.
+        Factor > 0 of the noise.
 
     Returns
     -------

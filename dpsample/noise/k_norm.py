@@ -127,7 +127,7 @@ def k_norm(
     domain : Ball, Box, SchattenBall or Polytope
         Body K, symmetric about 0. Matrices are flattened row by row.
     scale : float, default 1.0
-        Scale > 0.
+        Factor > 0 of the noise.
 
     Returns
     -------

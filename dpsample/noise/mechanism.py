@@ -108,6 +108,11 @@ class AdditiveMechanism:
         return describe("AdditiveMechanism", rows)
 
     @property
+    def is_pure(self) -> bool:
+        """Whether the budget has delta = 0, so that no error probability is left."""
+        return self.budget.is_pure
+
+    @property
     def step(self) -> float:
         """Step of the public grid on which every answer lies, a power of two."""
         return self.noise._step(self.dim or 1)
@@ -171,7 +176,8 @@ class AdditiveMechanism:
         # The ledger comes first. If the process ends after the draw, it is complete.
         spend(ledger, certificate)
         with release_streams(seed, 1) as (rng,):
-            noisy = self.noise._noisy(rng, point)
+            add = self.noise._noisy_purely if self.is_pure else self.noise._noisy
+            noisy = add(rng, point)
         if isinstance(self.noise, DiscreteLaplace):
             noisy = noisy.astype(np.int64)
         answer = noisy[0].item() if query.ndim == 0 else noisy
@@ -295,9 +301,12 @@ def certify(
     inputs = inputs | {"grid": noise._step(dim or 1)}
     # Only independent Gaussian or Laplace coordinates are rounded without an error in
     # the distribution. The certificate of other noise says that numerics are idealized.
-    is_exact = noise._as_independent(dim or 1) is not None
+    independent = noise._as_independent(dim or 1)
+    suffix = "/idealized" if independent is None else ""
+    if budget.is_pure and isinstance(independent, Laplace):
+        suffix = "/pure"
     certificate = EventCertificate.of(
-        kind=f"noise/{noise.name}" + ("" if is_exact else "/idealized"),
+        kind=f"noise/{noise.name}{suffix}",
         mechanism=f"{noise.name.replace('_', ' ')} noise added to a query",
         budget=budget,
         event=event,

@@ -238,7 +238,8 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
     ---------
     Each release is (epsilon, 0)-DP with the bits that are returned. They are the
     rounded sum of query and noise in real arithmetic, and rounding is post-processing
-    (`dpsample.noise.noise`).
+    (`dpsample.noise.noise`). If the budget has delta = 0, the sum is rounded with as
+    many random digits as that takes, and no error probability is left.
 
     Examples
     --------

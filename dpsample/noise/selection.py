@@ -29,6 +29,14 @@ so large with a probability below e^-1000.) The digits' own distribution has a s
 error. On average three comparisons are made, each wrong with probability below 2^-122
 (`numerics.exact`). So the draw is exact except with probability `TOTAL_VARIATION`, for
 d < 2^32.
+
+**No error at all.** With delta = 0 nothing can pay for that probability. Then
+`pure_signed_choice` proposes all candidates alike, and accepts one with probability
+e^-x. It decides by uniform integers and by comparisons of uniform numbers with x, which
+is a double below 2^53 if h is at most 1. Digits of a uniform number are drawn until
+they differ from those of x, so that no comparison is rounded or cut off, and no
+irrational number is stored. Accepted candidates have the distribution of the mechanism
+exactly. At most 2 d candidates are proposed on average.
 """
 
 import math
@@ -123,25 +131,39 @@ def _is_accepted(rng, x):
 
 
 @kernel
-def signed_choice(rng, values, per_unit, cell):
-    """Choose a value and a sign, and return its index and the sign.
-
-    ``values`` are replaced by their whole numbers of cells.
-    """
+def _to_cells(values, per_unit):
+    """Replace values by their whole numbers of cells, and return the largest size."""
     top = 0.0
     for j in range(len(values)):
         cells = values[j] * per_unit
         cells = cells if cells == cells else 0.0  # NaN is not equal to itself
         values[j] = np.rint(min(max(cells, -REACH), REACH))  # m_j, cut off at 2^51
         top = max(top, abs(values[j]))
-    total, mask = 0, 0
+    return top
+
+
+@kernel
+def _mask(count):
+    """Return the smallest number 2^b - 1 that is at least count - 1."""
+    mask = 0
+    while mask < count - 1:
+        mask = 2 * mask + 1
+    return mask
+
+
+@kernel
+def signed_choice(rng, values, per_unit, cell):
+    """Choose a value and a sign, and return its index and the sign.
+
+    ``values`` are replaced by their whole numbers of cells.
+    """
+    top = _to_cells(values, per_unit)
+    total = 0
     # The sum of the weights of all 2 d candidates.
     for j in range(len(values)):
         total += _WEIGHTS[_level((top - values[j]) * cell)]
         total += _WEIGHTS[_level((top + values[j]) * cell)]
-    # The mask is the smallest number 2^b - 1 that is at least total - 1.
-    while mask < total - 1:
-        mask = 2 * mask + 1
+    mask = _mask(total)
     while True:
         # A uniform number below `total`, by rejection of masked random bits. Candidates
         # take turns, j with sign 1 and then -1, until their weights exceed it.
@@ -155,4 +177,70 @@ def signed_choice(rng, values, per_unit, cell):
             x = (top - sign * values[j]) * cell
             remainder -= _WEIGHTS[_level(x)]
         if _is_accepted(rng, x):
+            return j, sign
+
+
+@kernel
+def _integer_below(rng, count):
+    """Draw from 0 to count - 1, each with the same probability."""
+    mask = _mask(count)
+    while True:
+        number = int(random_word(rng) >> np.uint64(1)) & mask
+        if number < count:
+            return number
+
+
+@kernel
+def _is_below(rng, x):
+    """Return whether a uniform number is below a double x, 0 <= x <= 1.
+
+    Its digits to the base 2^32 are drawn until one of them differs from that of x. All
+    products and differences are exact. After the last digit of x, none is below 0.
+    """
+    while x > 0.0:
+        x *= 4294967296.0
+        digit = math.floor(x)
+        x -= digit
+        drawn = np.float64(random_word(rng) >> np.uint64(32))
+        if drawn != digit:
+            return drawn < digit
+    return False
+
+
+@kernel
+def _fraction_coin(rng, x):
+    """Return True with probability e^-x, 0 <= x <= 1 (von Neumann).
+
+    The n-th trial succeeds with probability x/n. The first failure is at n with
+    probability x^(n-1)/(n-1)! - x^n/n!, so n is odd with probability e^-x.
+    """
+    n = 1
+    while _is_below(rng, x) and _integer_below(rng, n) == 0:
+        n += 1
+    return n % 2 == 1
+
+
+@kernel
+def _exponential_coin(rng, x):
+    """Return True with probability e^-x for a double x >= 0 below 2^53."""
+    whole = math.floor(x)
+    x -= whole
+    while whole > 0:
+        if not _fraction_coin(rng, 1.0):
+            return False
+        whole -= 1
+    return _fraction_coin(rng, x)
+
+
+@kernel
+def pure_signed_choice(rng, values, per_unit, cell):
+    """Choose as `signed_choice` does, without an error of the random numbers.
+
+    ``values`` are replaced by their whole numbers of cells, and ``cell`` is at most 1.
+    """
+    top = _to_cells(values, per_unit)
+    while True:
+        i = _integer_below(rng, 2 * len(values))
+        j, sign = i // 2, 1.0 if i % 2 == 0 else -1.0
+        if _exponential_coin(rng, (top - sign * values[j]) * cell):
             return j, sign

@@ -80,13 +80,16 @@ class LazyReal:
 def is_less(left: LazyReal, right: LazyReal) -> bool:
     """Return whether one positive number is below another, to the digit that decides.
 
-    Both have the same number of bits at first, as uniform numbers do.
+    The digits that both have are compared. While they agree, the number that has fewer
+    is refined.
     """
-    while left.digits == right.digits:
-        left.refine()
-        right.refine()
-        _level(left, right)
-    return left.digits < right.digits
+    while True:
+        excess = left.bits - right.bits
+        first = left.digits >> max(excess, 0)
+        second = right.digits >> max(-excess, 0)
+        if first != second:
+            return first < second
+        (left if excess <= 0 else right).refine()
 
 
 def _level(left: LazyReal, right: LazyReal) -> None:

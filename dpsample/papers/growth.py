@@ -35,7 +35,7 @@ def growth_constant(exponent: float) -> float:
     Parameters
     ----------
     exponent : float
-        theta >= 2.
+        Exponent theta >= 2 of the growth.
 
     Returns
     -------
@@ -167,11 +167,11 @@ class HardInstance:
     Attributes
     ----------
     records : ndarray of shape (num_records, dim)
-        The x_i.
+        Rows x_1, ..., x_n of the records.
     mean : ndarray of shape (dim,)
-        E x, exactly.
+        Exact mean E x of the distribution of records.
     exponent : float
-        theta.
+        Exponent theta of the growth.
     radius : float
         Radius of the domain, an l2 ball about 0.
     reference : float
@@ -248,7 +248,7 @@ def rare_records(
     rho : float
         Concentrated privacy of the algorithms that the bound is about.
     exponent : float
-        theta >= 2.
+        Exponent theta >= 2 of the growth.
     order, moment : float
         k > 1 and r: (E sup_w |gradient|^k)^(1/k) <= r.
 

@@ -36,9 +36,10 @@ class Budget:
         Privacy loss, finite and > 0. Fractions are rounded down.
     delta : float or Fraction
         Probability, >= 0 and < 1. At 0 the budget is pure. Draws of `dpsample.release`
-        on bounded domains, `ObjectivePerturbation`, discrete and continuous Laplace
-        noise, K-norm noise and the best of purely private runs can meet that. Gaussian
-        noise cannot. Neither number may be subnormal (below 2.2e-308).
+        on bounded domains, `ObjectivePerturbation`, `HeavyTailedFrankWolfe`,
+        `HeavyTailedLasso`, discrete and continuous Laplace noise, K-norm noise and the
+        best of purely private runs can meet that. Gaussian noise cannot. Neither number
+        may be subnormal (below 2.2e-308).
     relation : {"replace_one", "zero_out"}
         Which data sets are neighbors. Either one record is replaced by any other, or
         one record's loss is set to zero. The number of records is public in both cases.
@@ -91,9 +92,10 @@ def check_not_pure(budget: Budget | None, method: str) -> None:
     if budget is not None and budget.is_pure:
         remedy = (
             "Give a delta far below 1 / (number of records), take a smooth loss with "
-            "dps.optimizers.ObjectivePerturbation() or dps.release, or ask a "
-            "query with dps.noise.laplace_mechanism, k_norm_mechanism, "
-            "geometric_mechanism or dps.stats, which need none."
+            "dps.optimizers.ObjectivePerturbation() or dps.release, an l1 ball with "
+            "dps.optimizers.HeavyTailedFrankWolfe(), or ask a query with "
+            "dps.noise.laplace_mechanism, k_norm_mechanism, geometric_mechanism or "
+            "dps.stats, which need none."
         )
         check.fail("budget.delta", f"> 0 for {method}", "0", remedy)
 

@@ -34,17 +34,38 @@ class PublicFacts:
 
     On matrix problems (a `SchattenBall` domain) norms are Schatten norms of the
     features reshaped to the domain's shape. Otherwise they are vector norms.
+
+    Parameters
+    ----------
+    num_records : int
+        Number of records.
+    dim : int
+        Number of coefficients, the intercept included.
+    loss : Loss
+        Loss of one record.
+    domain : Domain
+        Convex set of the coefficients.
+    row_bound : float
+        Largest norm of a row, without the 1 of the intercept.
+    row_norm : float
+        Exponent of that norm, at least 1.
+    response_bound : float, optional
+        Largest size of a response. Without it none is declared.
+    offset_bound : float
+        Largest size of an offset.
+    intercept : bool
+        Whether rows end with a 1.
     """
 
     num_records: int
-    dim: int  # coefficients, the intercept included
+    dim: int
     loss: Loss
     domain: Domain
-    row_bound: float  # largest norm of a row, without the intercept's 1
-    row_norm: float  # exponent of that norm
-    response_bound: float | None = None  # largest |response|, None if none is declared
-    offset_bound: float = 0.0  # largest |offset|
-    intercept: bool = False  # whether rows end with a 1
+    row_bound: float
+    row_norm: float
+    response_bound: float | None = None
+    offset_bound: float = 0.0
+    intercept: bool = False
 
     def __post_init__(self) -> None:
         """Check every fact on its own and against the others."""

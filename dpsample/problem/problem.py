@@ -49,7 +49,7 @@ class Problem:
     response : array of shape (num_records,), or a column's name (Parquet, Dask)
         Labels -1, 1 or real responses y_i.
     loss : Loss
-        One of `dpsample.losses`.
+        Loss of one record, one of `dpsample.losses` or your own.
     domain : Domain
         One of `dpsample.domains`. With ``intercept`` it includes the intercept.
     row_bound : float

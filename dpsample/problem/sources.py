@@ -281,7 +281,7 @@ def open_parquet(
     try:
         from pyarrow import ArrowInvalid, parquet, types
     except ImportError as error:
-        raise ImportError("Parquet files need pyarrow: pip install pyarrow") from error
+        raise check.missing_library("A Parquet file", "pyarrow", "studies") from error
     file = os.path.abspath(check.path("features", path, exists=True))
     if file.endswith((".npy", ".npz")):
         remedy = (

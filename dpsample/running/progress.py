@@ -24,6 +24,9 @@ from dpsample.numerics.r_hat_and_ess import effective_share
 from dpsample.running.checkpoint import CheckpointRun, Progress
 from dpsample.samplers.chain import COUNT, STAT
 
+# Texts of the top-level functions that spend the budget of all their fits at once.
+FITTING = "{} is fitting; after Ctrl-C nothing is returned"
+INTERRUPTED = "{} was interrupted. Nothing is returned, and the budget is spent."
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Paint = Callable[[object], None]  # function that shows a table or a text

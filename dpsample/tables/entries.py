@@ -22,7 +22,7 @@ from decimal import Decimal
 from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -167,8 +167,7 @@ def _zstd(path: Path) -> IO[bytes]:
     try:
         import pyarrow as pa
     except ImportError as error:
-        message = "A .zst file needs pyarrow. Run: pip install 'dpsample[studies]'"
-        raise ImportError(message) from error
+        raise check.missing_library("A .zst file", "pyarrow", "studies") from error
     if path.stat().st_size == 0:
         raise EOFError("it is empty")
     stream: IO[bytes] = pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
@@ -318,21 +317,25 @@ class Column:
             check.fail(f"column {check.describe(self.name)}", condition, got, remedy)
 
 
+def _reject_frame(frame: object, reason: str) -> NoReturn:
+    """Raise because an object is not a frame that narwhals reads."""
+    remedy = f"Pass one of pandas or polars{reason}."
+    check.fail("frame", "a DataFrame", check.describe(type(frame)), remedy)
+
+
 def columns_of(frame: Any) -> dict[str, Column]:
     """Return the columns of a DataFrame of any library that narwhals reads."""
     import narwhals.stable.v2 as nw
 
     labels = column_names.labels_of(frame)
     if labels is None:
-        remedy = "Pass one of pandas or polars."
-        check.fail("frame", "a DataFrame", check.describe(type(frame)), remedy)
+        _reject_frame(frame, "")
     try:
         names = [str(label) for label in labels]
         column_names.require_distinct("the table", names)
         table = nw.from_native(frame, eager_only=True)
     except (AttributeError, TypeError) as error:
-        remedy = f"Pass one of pandas or polars ({error})."
-        check.fail("frame", "a DataFrame", check.describe(type(frame)), remedy)
+        _reject_frame(frame, f" ({error})")
     series = table.iter_columns()
     return {name: Column(name, s) for name, s in zip(names, series, strict=True)}
 

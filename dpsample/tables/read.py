@@ -292,8 +292,8 @@ def to_frame(
         try:
             return _arrow_table(content)
         except ImportError as error:
-            message = "Parquet files need pyarrow. Run: pip install 'dpsample[studies]'"
-            raise ImportError(message) from error
+            subject = "A Parquet file"
+            raise check.missing_library(subject, "pyarrow", "studies") from error
         except Exception as error:  # Arrow raises many types for damaged files
             _reject(source, "Parquet", error)
     for start, remedy in BINARY_FORMATS.items():

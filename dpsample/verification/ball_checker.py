@@ -124,6 +124,8 @@ STEPS = {
 }
 # Kinds of objective perturbation with delta = 0.
 PURE_TILTS = ("objective/pure", "objective/pure/rounded")
+# Kinds of exact selections of vertices with delta = 0.
+SELECTIONS = ("frank_wolfe/pure", "lasso/pure")
 # Maximum number of objects and lists inside one another in a mechanism.
 MAX_DEPTH = 12
 # Largest second derivative of the losses that a draw in constant time supports. A
@@ -247,6 +249,8 @@ def list_unchecked(text: str) -> list[str]:
     left = ["bounds of the risk", *left]
     if kind == "draw" or kind in STEPS:
         return left
+    if kind in SELECTIONS:
+        return ["the bound of the scores' rounding errors", *left]
     if kind in PURE_TILTS:
         solver = "that the solver keeps its gap"
         return [solver, "the radius of a domain without a table", *left]
@@ -371,6 +375,10 @@ def _check_identifiers(
         version -= 1
         words |= table["former"][str(version)]
     _require(c["theorems"] in theorems, f"theorems are not {theorems[0]}")
+    # Earlier versions list nothing that was added later.
+    since = table["since"]
+    are_old = all(since.get(name, 1) <= version for name in c["theorems"])
+    _require(are_old, f"version {version} has no such theorems")
     records = ["RECORDS.REFUSED"], ["RECORDS.CLIPPED"]
     middle = kind.get("assumptions", [])
     allowed = [
@@ -380,8 +388,6 @@ def _check_identifiers(
     allowed += [
         [*assumptions, "FIT.SEARCH"] for assumptions in allowed if rest["records"]
     ]
-    # Earlier versions do not list what was added later.
-    since = table["since"]
     allowed = [[name for name in a if since.get(name, 1) <= version] for a in allowed]
     _require(c["assumptions"] in allowed, f"assumptions are not {allowed[0]}")
     used = {name: words[name] for name in (*c["theorems"], *c["assumptions"])}
@@ -983,6 +989,7 @@ def _check_draw_form(c: Json, kind: Json) -> None:
     _float(share, "sampler_share", zero=True)
     _float(ridge, "strong_convexity", zero=True)
     _require(share < 1.0, "sampler_share >= 1")
+    _check_risk_form(c)
     # Theorems 3 to 6 choose k and mu: 4 and 6 for the population risk, 5 and 6 with a
     # ridge.
     number = 3 + (c["risk"] == "population") + 2 * (ridge > 0.0)
@@ -1009,6 +1016,16 @@ def _check_draw_form(c: Json, kind: Json) -> None:
     rest = {"before": before, "after": after, "records": is_draw}
     _check_identifiers(c, kind, theorems, rest)
     _check_regularizer(c)
+
+
+def _check_risk_form(c: Json) -> None:
+    """Check that what is stated about the risk consists of numbers, not of words."""
+    _float(c["risk_bound"], "risk_bound")
+    is_infinite = c["range_bound"] == "inf" and c["strong_convexity"] > 0.0
+    _require(is_infinite or _float(c["range_bound"], "range_bound") > 0.0, "no range")
+    confidence = c["confidence"]
+    is_share = confidence is None or _float(confidence, "confidence") < 1.0
+    _require(is_share, "confidence >= 1")
 
 
 def _prove_draw(c: Json) -> Lines:
@@ -1344,8 +1361,8 @@ class _QueryNoise(NamedTuple):
 
     @property
     def base(self) -> str:
-        """The kind, whether or not the rounding errors are included."""
-        return self.kind.removesuffix("/idealized")
+        """The kind, whether or not errors of numerics are included."""
+        return self.kind.removesuffix("/idealized").removesuffix("/pure")
 
     def take(self, *names: str) -> list[Any]:
         """Return inputs, which must be exactly these and the grid."""
@@ -1362,8 +1379,10 @@ class _QueryNoise(NamedTuple):
 
     def check_grid(self, is_exact: bool, scale: Any) -> None:
         """Check the kind and the grid: a power of two, about a 2000th of the scale."""
-        kind = self.base + ("" if is_exact else "/idealized")
-        _require(self.kind == kind, "the kind is another")
+        kinds = [self.base + ("" if is_exact else "/idealized")]
+        if is_exact and self.base in ("noise/laplace", "noise/k_norm"):
+            kinds.append(f"{self.base}/pure")
+        _require(self.kind in kinds, "the kind is another")
         grid = _float(self.inputs["grid"], "grid")
         public_grid = math.ldexp(1.0, math.frexp(float(scale))[1] - 11)
         _require(grid == public_grid or not is_exact, "the grid is another one")
@@ -1604,15 +1623,66 @@ def _prove_steps(c: Json, parameters: Json, inputs: Json) -> tuple[str, str, str
     label_stddev = _label_noise(c, parameters, inputs)
 
     def sides() -> tuple[Ball, Ball]:
+        # A stated constant may be too small by the tolerance of the check above.
+        largest = arb(bound)
+        if not is_clipped:
+            largest = largest.max(_lipschitz(facts, 2.0))
         # Gaussian steps compose by the root of the sum of squares.
         unit = shift / arb(facts["num_records"])
-        square = (unit * arb(bound) / arb(stddev)) ** 2 * steps
+        square = (unit * largest / arb(stddev)) ** 2 * steps
         if label_stddev is not None:
             # The mean of labels -1 and 1 is one more query.
             square += (unit / arb(label_stddev)) ** 2
         return square.sqrt(), arb(c["event"]["gdp"])
 
     return _prove_at_most("event of the noise<=event", sides)
+
+
+def _prove_selections(c: Json, parameters: Json, inputs: Json) -> Lines:
+    """Prove that exact selections have the event, and the sensitivity of their scores.
+
+    Scores are those of the vertices +-R e_j of the l1 ball of radius R.
+    """
+    facts, domain = c["facts"], c["facts"]["domain"]
+    is_l1 = domain["name"] == "ball" and domain["p"] == 1
+    is_l1 = is_l1 and all(x == 0 for x in domain["center"] or [])
+    _require(is_l1, "the domain is not an l1 ball about 0")
+    sensitivity = _float(inputs.get("score_sensitivity"), "score_sensitivity")
+    rate = _float(inputs.get("inverse_temperature"), "inverse_temperature", zero=True)
+    steps, size = inputs.get("num_steps", 0), facts["num_records"]
+    _require(_is_count(steps), "num_steps is not a count")
+    is_lasso = c["kind"] == "lasso/pure"
+    limit = "entry_bound" if is_lasso else "scale"
+    known, fold = _float(inputs.get(limit), limit), inputs.get("fold_size", 0)
+    for name, value in (("num_steps", steps), (limit, known)):
+        own = parameters.get(name)
+        _require(own is None or own == value, f"{name} is another one")
+    if is_lasso:
+        _require(facts["loss"]["name"] == "squared", "the loss is not squared")
+    else:
+        is_disjoint = _is_count(fold) and fold * steps <= size
+        _require(is_disjoint, "a record is in several folds")
+    # A record of the lasso is read in every step.
+    repeats = int(steps) if is_lasso else 1
+
+    def changes() -> tuple[Ball, Ball]:
+        radius = _bound(domain["radius"], "radius")
+        if is_lasso:
+            margin = arb(known) * (1 + radius)
+            margin += _bound(facts["offset_bound"], "offset_bound")
+            unit = arb(known) * margin / size
+        else:  # the soft truncation is at most 2 sqrt(2)/3 times its scale
+            unit = 2 * arb(2).sqrt() / 3 * arb(known) / fold
+        return SHIFTS[c["budget"]["relation"]] * radius * unit, arb(sensitivity)
+
+    def sides() -> tuple[Ball, Ball]:
+        # The logarithm of a weight and that of the sum of weights move alike.
+        return 2 * repeats * arb(rate) * arb(sensitivity), arb(c["event"]["epsilon"])
+
+    return [
+        _prove_at_most("change of a score<=sensitivity", changes),
+        _prove_at_most("event of the selections<=event", sides),
+    ]
 
 
 def _label_noise(c: Json, parameters: Json, inputs: Json) -> float | None:
@@ -1623,7 +1693,13 @@ def _label_noise(c: Json, parameters: Json, inputs: Json) -> float | None:
     if not is_stated:
         return None
     _require(c["kind"] == "steps/full", "a mean label comes before full steps only")
-    loss = c["facts"]["loss"]["name"]
+    share, facts = parameters["label_share"], c["facts"]
+    _require(_float(share, "label_share") < 1.0, "label_share >= 1")
+    is_scaled = parameters.get("output") == "scaled" and parameters.get("clip") is None
+    _require(is_scaled, "a mean label comes before a scaled descent without a clip")
+    has_intercept = facts["intercept"] and facts["offset_bound"] == 0.0
+    _require(has_intercept, "a mean label needs an intercept, and no offsets")
+    loss = facts["loss"]["name"]
     # Labels of these losses are -1 and 1, so that n of them change by 2.
     with_labels = "logistic calibrated_logistic capped_logistic smoothed_hinge hinge"
     _require(loss in with_labels.split(), "a mean label is of labels -1 and 1")
@@ -1868,6 +1944,9 @@ def _prove_event(c: Json) -> Lines:
     if c["kind"] in STEPS:
         parameters = spec.parameters if isinstance(spec, _Spec) else {}
         lines.append(_prove_steps(c, parameters, inputs))
+    if c["kind"] in SELECTIONS:
+        parameters = spec.parameters if isinstance(spec, _Spec) else {}
+        lines += _prove_selections(c, parameters, inputs)
     if c["kind"] in PURE_TILTS:
         parameters = spec.parameters if isinstance(spec, _Spec) else {}
         lines += _prove_pure_tilt(c, parameters, inputs)

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -20,8 +21,10 @@ from dpsample.inference import sandwich
 from dpsample.inference.tuning_plan import TuningPlan, name_candidates
 from dpsample.noise.totals import MECHANISMS
 from dpsample.optimizers.certification import certify
+from dpsample.optimizers.loop.contributions import PSI_BOUND
 from dpsample.optimizers.loop.tilted import perturbed_objective, tilt_scales
 from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
+from dpsample.privacy.budget import SHIFTS
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 from dpsample.privacy.certificates.json_form import strict_json
@@ -43,6 +46,14 @@ RISKS = ("risk_bound", "printed_risk_bound", "risk_forecast")
 # These inputs must be equal to the last bit. They are powers of two, or follow from
 # stated numbers by products and roots.
 EXACT = ("grid", "score_grid", "score_stddev", "curvature_grid", "scores_grid")
+
+# Kinds of noisy steps on all records, with the inputs that bound the gradient of a
+# record (one of them is there), and the input with the noise of a step.
+STEPS = {
+    "steps/full": (("lipschitz",), "noise_stddev"),
+    "clipped/full": (("clip", "lipschitz"), "noise_stddev"),
+    "proximal/clip/full": (("record_bound",), "stddev"),
+}
 
 Maker = Callable[..., noise.mechanism.AdditiveMechanism]
 # Makers of mechanisms, and their parameters. The inputs of a certificate list these,
@@ -144,8 +155,12 @@ def _recompute_all(certificate: Certificate | EventCertificate) -> VerificationR
     lines = _compare_event(certificate, rebuilt)
     if _base_kind(certificate) in NOISE_MAKERS:
         lines.append(_check_noise_scale(certificate))
+    if certificate.kind in STEPS:
+        lines.append(_check_noise_of_steps(certificate, rebuilt))
     if certificate.kind.startswith("objective/pure"):
         lines.append(_check_pure_tilt(certificate))
+    if certificate.kind in ("frank_wolfe/pure", "lasso/pure"):
+        lines += _check_selections(certificate)
     return dataclasses.replace(report, checks=(*report.checks, *lines))
 
 
@@ -275,8 +290,8 @@ def _certify_statistic(c: EventCertificate) -> EventCertificate:
 
 
 def _base_kind(c: EventCertificate) -> str:
-    """Return the kind without the mark of idealized numerics."""
-    return c.kind.removesuffix("/idealized")
+    """Return the kind of noise without the mark of its numerics."""
+    return c.kind.removesuffix("/idealized").removesuffix("/pure")
 
 
 def _build_noise(c: EventCertificate) -> noise.mechanism.AdditiveMechanism:
@@ -290,7 +305,35 @@ def _build_noise(c: EventCertificate) -> noise.mechanism.AdditiveMechanism:
     missing = [name for name in names if name not in inputs]
     if missing:
         check.fail("certificate.inputs", f"with {', '.join(missing)}", dict(c.inputs))
-    return make(c.budget, **{name: inputs[name] for name in names})
+    budget = c.budget
+    if budget.is_pure and c.kind in ("noise/laplace", "noise/k_norm"):
+        # Former certificates at delta = 0 leave the error of cut off digits out, as
+        # those at any delta do. No input depends on delta.
+        budget = dataclasses.replace(budget, delta=0.5)
+    return make(budget, **{name: inputs[name] for name in names})
+
+
+def _check_noise_of_steps(c: EventCertificate, rebuilt: EventCertificate) -> Check:
+    """Check, in fractions, that the stated noise of steps suffices for the event.
+
+    The stated noise and the larger bound are used, because the comparison of inputs has
+    a tolerance. A mean label is one more query.
+    """
+    assert c.facts is not None and isinstance(c.event, GaussianEvent)
+    inputs: dict[str, Any] = dict(c.inputs)
+    bounds, noise_name = STEPS[c.kind]
+    bound_name = next(name for name in bounds if name in inputs)
+    bound: float = max(inputs[bound_name], dict[str, Any](rebuilt.inputs)[bound_name])
+    num_steps = inputs.get("num_steps") or _mechanism_spec(c).get("num_steps")
+    unit = Fraction(SHIFTS[c.budget.relation]) / c.facts.num_records
+    square = (unit * Fraction(bound) / Fraction(inputs[noise_name])) ** 2 * num_steps
+    if "label_stddev" in inputs:
+        square += (unit / Fraction(inputs["label_stddev"])) ** 2
+    name, gdp = "event of the noise<=event", c.event.gdp
+    if not square <= Fraction(gdp) ** 2:
+        stated = repr(math.sqrt(square))
+        check.fail(name, f"at most {gdp!r}", stated, "It is not a proof.")
+    return Check(name=name, stated=f"{math.sqrt(square):.6g}", recomputed=f"{gdp:.6g}")
 
 
 def _check_pure_tilt(c: EventCertificate) -> Check:
@@ -313,6 +356,31 @@ def _check_pure_tilt(c: EventCertificate) -> Check:
     )
     name = "tilt+output noise<=epsilon"
     return recomputation.check_at_most(name, tilt.epsilon, c.event.epsilon)
+
+
+def _check_selections(c: EventCertificate) -> list[Check]:
+    """Check the sensitivity of scores, and that selections have the event's epsilon.
+
+    The stated numbers themselves are used, because their comparison has a tolerance.
+    """
+    assert c.facts is not None and isinstance(c.event, PureEvent)
+    facts, inputs = c.facts, dict[str, Any](c.inputs)
+    radius, is_lasso = facts.domain.ball_radius, c.kind == "lasso/pure"
+    if is_lasso:
+        bound = inputs["entry_bound"]
+        unit = bound * (bound * (1.0 + radius) + facts.offset_bound) / facts.num_records
+    else:
+        unit = PSI_BOUND * inputs["scale"] / inputs["fold_size"]
+    change = SHIFTS[c.budget.relation] * radius * unit
+    sensitivity = inputs["score_sensitivity"]
+    # Each record of the lasso is read in all steps, and otherwise in one of them.
+    spent = 2.0 * inputs["inverse_temperature"] * sensitivity
+    spent *= inputs["num_steps"] if is_lasso else 1
+    at_most = recomputation.check_at_most
+    return [
+        at_most("change of a score<=sensitivity", change, sensitivity),
+        at_most("event of the selections<=event", spent, c.event.epsilon),
+    ]
 
 
 def _check_noise_scale(c: EventCertificate) -> Check:

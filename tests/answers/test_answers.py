@@ -241,5 +241,5 @@ def test_balls_say_what_they_take_as_stated_and_give_no_verdict(tmp_path, capsys
     assert cli.main(["verify", str(file), "--checker", "ball"]) == 0
     out = capsys.readouterr().out
     assert "Not checked: that the listed noise gives the event" in out
-    assert "Releasable" not in out and "Verified" not in out
+    assert "May be published" not in out and "Verified" not in out
     assert out.splitlines()[-1].startswith("No verdict on publication")

@@ -233,7 +233,7 @@ def test_progress_is_shown_in_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
     quick(progress=True)
-    assert shown[-2:] == ["audit: 100 % of the draws", ""]
+    assert shown[-2:] == ["audit: 100% of the draws", ""]
     shown.clear()
     quick(progress=False)
     assert shown == [] and capsys.readouterr() == ("", "")

@@ -277,8 +277,8 @@ def test_demo_ends_with_a_certificate_for_every_reader(tmp_path, capsys, monkeyp
     assert cli.main(["demo", "--output", str(page)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "epsilon = 1, delta = 1e-6" in out and "NOT PRIVATE" in out
-    assert out.index("guarantee") < out.index("What is proved: ")
-    assert "The guess is wrong with probability 45.2 % or more" in out
+    assert out.index("Guarantee") < out.index("The private parameters, which may be")
+    assert out.count("attacker is wrong at least 45.2% of the time") == 1
     text = page.read_text("utf-8")
     assert "May be published" in text and "What an attacker can learn" in text
 

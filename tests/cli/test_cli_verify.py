@@ -15,7 +15,7 @@ from dpsample.verification import ball_checker
 from dpsample.verification import recomputation as verification
 from tests.support.tiers import one_in
 
-RELEASABLE = "Releasable, if what is not checked here was as stated."
+RELEASABLE = "May be published, if what is not checked here was as stated."
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 
 
@@ -68,7 +68,7 @@ def test_files_that_went_through_an_editor_of_windows_are_read(answer, file, cap
 def test_a_release_is_verified_by_balls(file, capsys):
     assert cli.main(["verify", str(file), "--checker", "ball"]) == 0
     out = capsys.readouterr().out
-    assert "delta(epsilon;gdp)<=delta_0" in out and "Releasable" not in out
+    assert "delta(epsilon;gdp)<=delta_0" in out and RELEASABLE not in out
     assert "Not checked: bounds of the risk; that the program" in out
     assert cli.main(["verify", str(file), "--checker", "dice"]) == 2
     assert "checker must be one of 'standard', 'ball'" in capsys.readouterr().err
@@ -122,9 +122,15 @@ def test_certificates_of_every_kind_are_verified(problem, answer, tmp_path, caps
     for certificate, last in (
         (answer.certificate, RELEASABLE),
         (fit.certificate, RELEASABLE),
-        (seeded.certificate, "NOT releasable: the random bits are seeded."),
-        (paper.certificate, "NOT releasable: the published constants are not a proof."),
-        (dps.calibrate(problem, BUDGET).certificate, "NOT releasable: it describes a"),
+        (seeded.certificate, "Not for publication: the random bits are seeded."),
+        (
+            paper.certificate,
+            "Not for publication: the published constants",
+        ),
+        (
+            dps.calibrate(problem, BUDGET).certificate,
+            "Not for publication: no",
+        ),
     ):
         (tmp_path / "c.json").write_text(certificate.to_json())
         assert cli.main(["verify", str(tmp_path / "c.json")]) == 0
@@ -211,7 +217,7 @@ def test_an_edited_file_is_not_verified(file, capsys, edit):  # U8
     assert cli.main(["verify", str(file)]) == 1
     out, err = capsys.readouterr()
     assert out.startswith("NOT verified: ") and out.count("\n") == 1
-    assert err == "" and "Releasable" not in out
+    assert err == "" and RELEASABLE not in out
 
 
 NO_CERTIFICATES = {

@@ -91,7 +91,7 @@ def test_curve_falls_and_is_never_shown_without_its_limit():
     assert (curve.upper <= 1.0).all() and (curve.horizon > curve.steps).all()
     np.testing.assert_array_equal(curve.is_extrapolated, curve.estimate < 3 / 500)
     text = repr(curve)
-    assert "statistical, for this dataset, not a DP proof" in text
+    assert "statistical, for this data set, not a privacy proof" in text
     assert text.count("extrapolated") == curve.is_extrapolated.sum() > 0
     # No limit is far below three over the number of replicates.
     assert curve.upper.min() >= 3.0 / 500

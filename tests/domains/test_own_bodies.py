@@ -5,6 +5,7 @@ import importlib.util
 import math
 import pickle
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import dpsample as dps
 from dpsample.domains import Ball, Box, Ellipsoid, Intersection, Polytope, custom
 from dpsample.domains.exits import FACET, HAS_NORMAL, SCRATCH_PER_DIM, TIME
 from tests.support.processes import run_python
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import one_in, slow, usual
 
 MATRIX = np.array([[4.0, 1.0], [1.0, 1.0]])
 
@@ -35,26 +36,35 @@ def triangle():
     return Polytope([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], [1.0, 0.0, 0.0])
 
 
+# Bodies and their rules. Those of a user are compiled when a test asks for them.
 BODIES = {
-    "custom": (ball_of_user(), lambda x: x @ x <= 1.0),
-    "custom, own normal": (ball_of_user(normal=lambda x: x), lambda x: x @ x <= 1.0),
-    "ellipsoid": (
+    "custom": lambda: (ball_of_user(), lambda x: x @ x <= 1.0),
+    "custom, own normal": lambda: (
+        ball_of_user(normal=lambda x: x),
+        lambda x: x @ x <= 1.0,
+    ),
+    "ellipsoid": lambda: (
         Ellipsoid(MATRIX, center=[1.0, 2.0]),
         lambda x: (x - [1.0, 2.0]) @ MATRIX @ (x - [1.0, 2.0]) <= 1.0,
     ),
-    "two balls": (
+    "two balls": lambda: (
         Intersection(Ball(1.0), Ball(1.0, center=[1.0, 0.0])),
         lambda x: x @ x <= 1.0 and (x - [1.0, 0.0]) @ (x - [1.0, 0.0]) <= 1.0,
     ),
-    "nested": (
+    "nested": lambda: (
         Intersection(Intersection(Ball(1.0), Box(-0.5, 2.0)), triangle()),
         lambda x: x @ x <= 1.0 and x.min() >= 0.0 and x.sum() <= 1.0,
     ),
-    "with custom and ellipsoid": (
+    "with custom and ellipsoid": lambda: (
         Intersection(ball_of_user(), Ellipsoid(MATRIX, center=[0.5, 0.5]), Box(-2, 2)),
         lambda x: x @ x <= 1.0 and (x - 0.5) @ MATRIX @ (x - 0.5) <= 1.0,
     ),
 }
+
+
+@cache
+def body_of(name):
+    return BODIES[name]()
 
 
 def exit_of(domain, theta, velocity, pull, horizon):
@@ -70,13 +80,13 @@ def exit_of(domain, theta, velocity, pull, horizon):
 @pytest.mark.parametrize("name", BODIES)
 class TestGeometry:
     def test_membership(self, name):
-        domain, inside = BODIES[name]
+        domain, inside = body_of(name)
         points = np.random.default_rng(1).normal(size=(500, 2)) * 0.8 + 0.4
         for point in points:
             assert domain.contains(point) == inside(point)
 
     def test_chords_end_at_the_boundary(self, name):
-        domain, inside = BODIES[name]
+        domain, inside = body_of(name)
         rng, center = np.random.default_rng(2), domain.interior_point(2)
         assert inside(center)
         for _ in range(100):
@@ -88,7 +98,7 @@ class TestGeometry:
 
     @pytest.mark.slow
     def test_projections_are_inside_and_fixed_points_there(self, name):
-        domain, _ = BODIES[name]
+        domain, _ = body_of(name)
         rng = np.random.default_rng(3)
         for point in rng.normal(size=(100, 2)) * 3.0:
             nearest = domain.project(point)
@@ -97,7 +107,7 @@ class TestGeometry:
 
     @pytest.mark.slow
     def test_first_exit_of_parabolas(self, name):
-        domain, inside = BODIES[name]
+        domain, inside = body_of(name)
         rng, center = np.random.default_rng(4), domain.interior_point(2)
         for _ in range(40):
             velocity, pull = rng.normal(size=2), 2.0 * rng.normal(size=2)
@@ -124,7 +134,7 @@ class TestGeometry:
                 assert normal @ speed > 0.0
 
     def test_copies(self, name):
-        domain, inside = BODIES[name]
+        domain, inside = body_of(name)
         for other in (copy.deepcopy(domain), pickled(domain)):
             center = domain.interior_point(2)
             assert other.contains(center)
@@ -161,7 +171,7 @@ def sectors(inside, center):
     "sampler", [dps.samplers.BilliardHMC(), dps.samplers.ChordSlice()], ids=repr
 )
 def test_uniform_draws_have_the_right_moments(name, sampler):
-    domain, inside = BODIES[name]
+    domain, inside = body_of(name)
     mean, variance = sectors(inside, domain.interior_point(2))
     target = dps.Density(energy=flat, dim=2, domain=domain)
     draws = dps.sample(
@@ -282,7 +292,7 @@ class TestRefusals:
         assert sliver.contains(center)
 
     def test_problems_refuse(self):
-        for domain, _ in BODIES.values():
+        for domain, _ in map(body_of, BODIES):
             with pytest.raises(ValueError, match="bounds are proved"):
                 dps.Problem(
                     np.eye(2) / 2.0,
@@ -385,7 +395,12 @@ def half_ball(bound):
     )
 
 
-def test_checkpoints_know_the_body(tmp_path):
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda body: body, slow(lambda body: Intersection(body, Box(-0.9, 0.9)))],
+    ids=["alone", "part"],
+)
+def test_checkpoints_know_the_body(tmp_path, wrap):
     """The same body, made again, goes on. Others, also in an intersection, do not."""
     options = {"sampler": dps.samplers.ChordSlice(), "seed": 1, "progress": False}
     options |= {"check": False, "num_chains": 2}
@@ -397,16 +412,12 @@ def test_checkpoints_know_the_body(tmp_path):
 
     first, again = half_ball(0.5), half_ball(0.5)
     other = half_ball(np.nextafter(0.5, 1.0))
-    for name, wrap in (
-        ("alone", lambda body: body),
-        ("part", lambda body: Intersection(body, Box(-0.9, 0.9))),
-    ):
-        draw(wrap(first), name, 5)
-        longer = draw(wrap(again), name, 10).posterior["theta"].values
-        whole = draw(wrap(again), f"{name} whole", 10)
-        np.testing.assert_array_equal(longer, whole.posterior["theta"].values)
-        with pytest.raises(ValueError, match="checkpoint must be"):
-            draw(wrap(other), name, 10)
+    draw(wrap(first), "file", 5)
+    longer = draw(wrap(again), "file", 10).posterior["theta"].values
+    whole = draw(wrap(again), "whole", 10)
+    np.testing.assert_array_equal(longer, whole.posterior["theta"].values)
+    with pytest.raises(ValueError, match="checkpoint must be"):
+        draw(wrap(other), "file", 10)
 
 
 def test_a_deep_copy_has_the_arrays_of_the_construction():

@@ -26,6 +26,7 @@ from dpsample.noise import (
 )
 from dpsample.noise import noise as grid
 from tests.support.additive_mechanisms import BUDGET, MECHANISMS, SHAPE
+from tests.support.scripted_words import scripted
 from tests.support.statistics import rejected, spend
 from tests.support.tiers import one_in, slow_but
 
@@ -146,6 +147,60 @@ def test_cells_have_their_exact_chances(kind, number, fineness, shift):
         assert_cells(cells, lambda x: chance(x + shift))
     with rejected():
         assert_cells(cells + (cells % 4 == 1), chance)  # low bits that are wrong
+
+
+# Digits on demand.
+
+
+def pure_sums(values, scale, seed):
+    return Laplace(scale)._noisy_purely(streams(seed, 1)[0], np.asarray(values))
+
+
+@pytest.mark.parametrize("query", [0.3137, -5e4, 1e-320])
+def test_pure_sums_have_the_exact_chances_of_their_cells(query):
+    scale = 1.9
+    step = grid.grid_step(scale)
+    cells = pure_sums(np.full(50_000, query), scale, 54) / step
+    assert (cells == np.round(cells)).all()
+
+    def chance(x, scale=scale):
+        return laplace.cdf((step * x - query) / scale)
+
+    assert_cells(cells, chance)
+    with rejected():  # half of the sensitivity
+        assert_cells(cells, lambda x: chance(x, scale / 2.0))
+    if abs(query) > 0.1:
+        with rejected():  # the query with the other sign
+            assert_cells(-cells, chance)
+
+
+def test_pure_sums_are_those_of_cut_off_digits_but_for_their_error():
+    values = np.random.default_rng(3).normal(size=5000) * 100.0
+    rounded = values.copy()
+    grid.add_laplace(streams(55, 1)[0], 3.0, grid.grid_step(3.0), rounded)
+    assert np.array_equal(pure_sums(values, 3.0, 55), rounded)
+
+
+def test_digits_after_the_last_double_decide_at_a_border():
+    """E is just above half a step, and minus E below the border, where ties go up."""
+    step = grid.grid_step(1.0)
+    border = (2**9 + 0.5) * step
+    # The digits of E, the end of its run, the sign, and more digits of E.
+    words = [int(border * 2**64), 0, 2**64 - 1, 1, 5]
+    generator, _ = scripted(words)
+    assert Laplace(1.0)._noisy_purely(generator, np.array([0.0])) == -(2**9 + 1) * step
+    doubles = np.array([0.0])
+    generator, _ = scripted(words)
+    grid.add_laplace(generator, 1.0, step, doubles)
+    assert doubles == -(2**9) * step
+
+
+def test_a_rounded_sum_holds_for_every_query():
+    values = [math.inf, -math.inf, math.nan, 1.8e308, 5e-324, -0.0]
+    sums = pure_sums(values, 1e-3, 56)
+    assert np.isfinite(sums).all() and not np.signbit(sums[sums == 0.0]).any()
+    ends = grid.REACH * grid.grid_step(1e-3)
+    assert sums[0] > 0.99 * ends and sums[1] < -0.99 * ends
 
 
 # Every mechanism.

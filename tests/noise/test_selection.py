@@ -17,9 +17,13 @@ from dpsample.core.jit import kernel
 from dpsample.core.streams import streams
 from dpsample.noise import selection
 from dpsample.noise.noise import REACH
-from dpsample.noise.selection import selection_grid, signed_choice
+from dpsample.noise.selection import (
+    pure_signed_choice,
+    selection_grid,
+    signed_choice,
+)
 from tests.support.scripted_words import Script, exponential, scripted
-from tests.support.statistics import rejected, spend
+from tests.support.statistics import assert_frequency, rejected, spend
 from tests.support.tiers import one_in, slow, slow_but
 
 
@@ -33,6 +37,24 @@ def many(rng, values, per_unit, cell, found):
     for i in range(len(found)):
         j, sign = signed_choice(rng, values.copy(), per_unit, cell)
         found[i] = 2 * j + (sign > 0.0)
+
+
+@kernel
+def one_purely(rng, values, per_unit, cell):
+    return pure_signed_choice(rng, values, per_unit, cell)
+
+
+@kernel
+def many_purely(rng, values, per_unit, cell, found):
+    for i in range(len(found)):
+        j, sign = pure_signed_choice(rng, values.copy(), per_unit, cell)
+        found[i] = 2 * j + (sign > 0.0)
+
+
+@kernel
+def coins(rng, x, found):
+    for i in range(len(found)):
+        found[i] = selection._exponential_coin(rng, x)
 
 
 def in_cells(values, per_unit):
@@ -121,6 +143,84 @@ def test_decisions_are_those_of_rational_numbers(cell):
     assert len(seen) > 4
 
 
+def integer_below(word, count):
+    while True:
+        number = (word() >> 1) & ((1 << (count - 1).bit_length()) - 1)
+        if number < count:
+            return number
+
+
+def is_below(word, x, digits=math.inf):
+    """A uniform number is below a rational one; digits to the base 2^32."""
+    base, drawn, bits = 2**32, 0, 0
+    while bits < digits:
+        drawn, bits = drawn * base + (word() >> 32), bits + 32
+        if Fraction(drawn + 1, base ** (bits // 32)) <= x:
+            return True
+        if Fraction(drawn, base ** (bits // 32)) >= x:
+            return False
+    return False  # a planted bug: later digits are cut off
+
+
+def exponential_coin(word, x, digits=math.inf):
+    whole = x // 1
+    for y in [Fraction(1)] * whole + [x - whole]:
+        n = 1
+        while (y > 0 and is_below(word, y, digits)) and integer_below(word, n) == 0:
+            n += 1
+        if n % 2 == 0:
+            return False
+    return True
+
+
+def pure_reference(word, cells, cell, digits=math.inf):
+    top = max(map(abs, cells))
+    while True:
+        i = integer_below(word, 2 * len(cells))
+        j, sign = i // 2, 1 - 2 * (i % 2)
+        if exponential_coin(word, (top - sign * cells[j]) * Fraction(cell), digits):
+            return j, sign
+
+
+@pytest.mark.parametrize("cell", [2.0**-97, slow(2.0**-45), 1.0])
+def test_pure_decisions_are_those_of_rational_numbers(cell):
+    """Words whose digits agree with those of x decide by later ones."""
+    rng, others = np.random.default_rng(65), 0
+    for trial in range(1500):
+        words = [int(w) for w in rng.integers(0, 2**64, 130, dtype=np.uint64)]
+        values = np.array([0.0, np.round(rng.exponential(min(0.5 / cell, 2.0**49)))])
+        if trial % 2:  # the first digits of the uniform number are those of x
+            words[0] = 0  # the candidate far below the other
+            x = 2 * int(values[1]) * Fraction(cell)
+            words[1 : 1 + trial % 3] = [
+                int((x - x // 1) * 2 ** (32 * (i + 1))) % 2**32 << 32
+                for i in range(trial % 3)
+            ]
+            values = np.array([-values[1], 0.0])
+        cells = in_cells(values, 1.0)
+        try:
+            expected = pure_reference(script := Script(words), cells, cell)
+        except IndexError:  # it needs more words than there are
+            continue
+        generator, used = scripted(words)
+        assert one_purely(generator, values.copy(), 1.0, cell) == expected
+        assert used() == script.used
+        cut = Script(words)
+        cut_off = pure_reference(cut, cells, cell, digits=32)
+        others += (cut_off, cut.used) != (expected, script.used)
+    assert others > 10 or cell == 1.0  # one double of 32 bits would decide otherwise
+
+
+@pytest.mark.parametrize("x", [0.0, 2.0**-97, 0.3, 1.0, 1.7, 4.0])
+def test_pure_coins_succeed_with_their_exact_probability(x):
+    found = np.empty(200_000, dtype=np.bool_)
+    coins(streams(66, 1)[0], x, found)
+    assert_frequency(int(found.sum()), len(found), math.exp(-x))
+    if x > 1e-3:
+        with rejected():
+            assert_frequency(int(found.sum()), len(found), math.exp(-1.1 * x))
+
+
 # Laws.
 
 
@@ -171,6 +271,28 @@ def test_choices_have_their_exact_chances(name, number):
     for bug in bugs:
         with rejected():
             assert_choices(bug, chances(values, epsilon, 1.0))
+
+
+@pytest.mark.parametrize("name", slow_but(VALUES, {"mixed", "levels", "not a number"}))
+def test_pure_choices_have_their_exact_chances(name):
+    values, epsilon = VALUES[name]
+    found = np.empty(10**5, dtype=np.int64)
+    many_purely(
+        streams(67, 1)[0], np.array(values), *selection_grid(epsilon, 1.0), found
+    )
+    assert_choices(found, chances(values, epsilon, 1.0))
+    if np.ptp(chances(values, epsilon, 1.0)) > 0.0:
+        with rejected():  # half of the sensitivity
+            assert_choices(found, chances(values, epsilon, 0.5))
+        with rejected():  # the sign of scores
+            assert_choices(found ^ 1, chances(values, epsilon, 1.0))
+
+
+def test_a_pure_choice_of_no_epsilon_is_uniform():
+    per_unit, cell = selection_grid(1e-30, 1.0)
+    found = np.empty(4000, dtype=np.int64)
+    many_purely(streams(68, 1)[0], np.array([1e300, 0.0]), per_unit, cell, found)
+    assert_choices(found, np.full(4, 0.25))
 
 
 @pytest.mark.parametrize("extreme", [1.8e308, math.inf, 1e300, -1.8e308, -math.inf])

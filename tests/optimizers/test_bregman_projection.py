@@ -11,7 +11,7 @@ from dpsample.optimizers.loop.pieces import new_memory
 from dpsample.optimizers.loop.steps import MirrorStep, geometry
 from tests.support.descents import feasible_set
 from tests.support.mirror_cases import bregman, potential, potential_gradient
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, slow
 
 CASES = [(1.0, 2), (1.0, 30), (1.05, 30), (1.05, 300), (1.1, 3), (1.2, 10), (1.5, 5)]
 RADIUS = 0.7
@@ -61,7 +61,7 @@ def test_projections_satisfy_the_conditions_of_karush_kuhn_and_tucker(p, dim, fa
     assert np.abs(wrong[on] - multiplier * normal).max() > 1e-9 * size
 
 
-@pytest.mark.parametrize(("p", "dim"), [(1.0, 6), (1.1, 3), (1.2, 10)])
+@pytest.mark.parametrize(("p", "dim"), [(1.0, 6), (1.1, 3), slow(1.2, 10)])
 def test_a_generic_solver_finds_no_better_point(p, dim):
     theta = duals(p, dim, 2.0)
     w, s, kappa = projection(theta, p)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import json
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from dpsample.optimizers.loop.batches import Slices
 from dpsample.privacy import (
     Budget,
     ConcentratedEvent,
+    EventCertificate,
     PureEvent,
     epsilon_of,
     rho_from_bounded_range,
@@ -29,6 +33,8 @@ from tests.support.statistics import IS_FRESH, assert_frequency, rejected
 from tests.support.vertex_cases import BUDGET, frank_wolfe, problem
 
 ZERO_OUT = Budget(epsilon=1.0, delta=1e-5, relation="zero_out")
+PURE = Budget(epsilon=1.0, delta=0.0)
+PURE_ZERO_OUT = Budget(epsilon=1.0, delta=0.0, relation="zero_out")
 
 
 def test_without_noise_and_limits_folds_run_frank_wolfe() -> None:
@@ -131,7 +137,7 @@ def test_vertices_are_drawn_with_the_softmax_probabilities() -> None:
         assert_frequency(int(hits.sum()), 2000, wrong)
 
 
-@pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
+@pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT, PURE])
 def test_no_neighbor_changes_a_selection_by_more_than_epsilon(budget: Budget) -> None:
     """Exact probabilities of one step on a fold, for extreme records."""
     rng = np.random.default_rng(6)
@@ -156,7 +162,7 @@ def test_no_neighbor_changes_a_selection_by_more_than_epsilon(budget: Budget) ->
     assert recipe.event == PureEvent(1.0)
 
 
-@pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
+@pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT, PURE_ZERO_OUT])
 def test_clipped_records_move_scores_by_at_most_the_sensitivity(
     budget: Budget,
 ) -> None:
@@ -195,6 +201,57 @@ def test_selections_of_the_lasso_compose(calibration: Any) -> None:
     assert steps == math.ceil(500**0.4)
     bound = 500**0.25 / steps**0.125
     assert recipe.inputs["entry_bound"] == pytest.approx(bound)
+
+
+@pytest.mark.parametrize("budget", [PURE, PURE_ZERO_OUT])
+def test_pure_selections_of_the_lasso_add_up_to_epsilon(budget: Budget) -> None:
+    for spec in (HeavyTailedLasso(), HeavyTailedLasso(num_steps=7, entry_bound=0.3)):
+        recipe = spec.recipe(problem(500).facts, budget)
+        steps, step = recipe.inputs["num_steps"], recipe.phases[0].step
+        assert recipe.kind == "lasso/pure" and recipe.event == PureEvent(1.0)
+        # A change by the sensitivity is at most k whole cells of h for even k.
+        numbers = step.numbers(3)
+        moved = Fraction(numbers.selection) * Fraction(step.sensitivity)
+        cells = 2 * math.ceil(moved / 2)
+        spent = 2 * steps * cells * Fraction(numbers.cell)
+        assert numbers.is_pure and 1.0 - 1e-6 < spent <= 1
+    default = HeavyTailedLasso().recipe(problem(500).facts, budget)
+    assert default.inputs["num_steps"] == math.ceil(500 ** (1.0 / 3.0))
+    assert default.inputs["entry_bound"] == pytest.approx((500.0 / 8.0) ** 0.25)
+    with pytest.raises(ValueError, match="calibration must be 'exact'"):
+        HeavyTailedLasso().recipe(problem(500).facts, budget, "paper")
+
+
+@pytest.mark.parametrize("spec", [HeavyTailedFrankWolfe(), HeavyTailedLasso()])
+def test_both_checkers_prove_pure_selections(spec: Any) -> None:
+    for budget in (PURE, PURE_ZERO_OUT):
+        made = minimize(problem(500), spec, budget).certificate
+        assert made.releasable and "(pure)" in made.statement
+        assert "SELECTION.DIGITS" in made.assumptions
+        assert "SELECTION.ROUNDED" not in made.assumptions
+        assert dps.verify(made).statement == made.statement
+        report = dps.verify(made, checker="ball")
+        assert "event of the selections<=event" in str(report)
+        # A smaller sensitivity, and a warmer choice, have no proof.
+        names = [name for name, _ in made.inputs]
+        for name, share in (("score_sensitivity", 0.5), ("inverse_temperature", 1.01)):
+            content = json.loads(made.to_json())
+            content["inputs"][names.index(name)][1] *= share
+            with pytest.raises(ValueError):
+                dps.verify(EventCertificate.from_json(json.dumps(content)))
+            edited = dataclasses.replace(
+                made, inputs=tuple(map(tuple, content["inputs"])), digest=""
+            )
+            with pytest.raises(ValueError, match="Not proved"):
+                dps.verify(edited, checker="ball")
+
+
+def test_epsilons_beyond_the_digits_of_a_pure_choice_are_not_spent() -> None:
+    recipe = HeavyTailedFrankWolfe(num_steps=2).recipe(
+        problem(60).facts, Budget(epsilon=1e9, delta=0.0)
+    )
+    numbers = recipe.phases[0].step.numbers(3)
+    assert numbers.cell <= 1.0 and math.isfinite(recipe.inputs["risk_bound"])
 
 
 def test_every_record_is_read_in_one_fold() -> None:

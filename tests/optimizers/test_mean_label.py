@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -144,6 +145,62 @@ def test_both_checkers_prove_certificates_and_refuse_less_noise():
     forged["inputs"] = [p for p in forged["inputs"] if p[0] != "label_stddev"]
     with pytest.raises(NotProved, match="come together"):
         prove(json.dumps(resealed(forged)))
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
+@pytest.mark.parametrize("num_records", [3000, 1_000_003, 900_000_001])
+def test_the_noise_covers_the_rounding_of_the_means(relation, num_records):
+    """The share of the label is nearly all, so that its slack is that of the sum."""
+    facts = replace(problem().facts, num_records=num_records)
+    budget = replace(BUDGET, relation=relation)
+    method = replace(METHOD, label_share=1.0 - 1e-6)
+    stddev = Fraction(method.recipe(facts, budget).inputs["label_stddev"])
+    gdp = Fraction(gdp_of(budget)) ** 2 * Fraction(1.0 - 1e-6)
+    rng, worst = np.random.default_rng(2), Fraction(0)
+    step = 1 if relation == "zero_out" else 2
+    for total in rng.integers(-num_records, num_records - step, 300).tolist():
+        pair = total / num_records, (total + step) / num_records
+        worst = max(worst, Fraction(pair[1]) - Fraction(pair[0]))
+    assert worst > Fraction(step, num_records)
+    assert (worst / stddev) ** 2 <= gdp
+
+
+@pytest.mark.parametrize("checker", ["standard", "ball"])
+def test_false_claims_within_the_tolerance_of_inputs_are_refused(checker):
+    """Also noise for less than the Lipschitz constant of the facts."""
+    content = json.loads(planned().to_json())
+    for names, share in (
+        (["noise_stddev"], 1e-12),
+        (["noise_stddev", "lipschitz"], 9e-10),
+        (["label_stddev"], 9e-10),
+    ):
+        forged = json.loads(json.dumps(content))
+        for pair in forged["inputs"]:
+            pair[1] *= 1.0 - share if pair[0] in names else 1
+        text = json.dumps(resealed(forged))
+        with pytest.raises(ValueError, match="event of the noise<=event"):
+            dps.verify(dps.privacy.EventCertificate.from_json(text), checker=checker)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("mechanism", "parameters", "label_share"), 0.0),
+        (("mechanism", "parameters", "label_share"), True),
+        (("mechanism", "parameters", "label_share"), 7.0),
+        (("mechanism", "parameters", "output"), "average"),
+        (("mechanism", "parameters", "clip"), 0.1),
+        (("facts", "offset_bound"), 0.5),
+    ],
+)
+def test_the_ball_checker_refuses_what_no_mean_label_has(path, value):
+    content = json.loads(planned().to_json())
+    at = content
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    with pytest.raises(NotProved, match="label|out of range|is not a float"):
+        prove(json.dumps(resealed(content)))
 
 
 def test_a_mean_label_needs_an_intercept_and_labels():

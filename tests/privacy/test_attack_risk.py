@@ -219,5 +219,5 @@ def test_the_picture_has_the_bound_and_the_blind_guess():
     pytest.importorskip("matplotlib").use("Agg")
     ax = risk_of(GaussianEvent(0.5)).plot()
     labels = [line.get_label() for line in ax.get_lines()]
-    assert labels == ["every attack is below", "blind guess"]
+    assert labels == ["any attack, at most", "guessing"]
     assert ax.get_xscale() == ax.get_yscale() == "log"

@@ -171,4 +171,4 @@ def test_the_command_line_shows_warnings_first(tmp_path, capsys):
     for command in ("verify", "certificate"):
         assert cli.main([command, str(file)]) == 0
         out = capsys.readouterr().out
-        assert out.startswith("WARNING") and "Releasable" not in out
+        assert out.startswith("WARNING") and "May be published, if" not in out

@@ -89,6 +89,7 @@ def test_purely_private_noise_takes_a_pure_budget(name):  # A5
     assert certificate.statement.startswith("1-DP (pure) under replace_one: ")
     assert stated in certificate.statement and stated in certificate.to_html()
     assert "(pure)" in str(certificate) and "<html" in certificate.to_html()
+    assert "2^-80" not in certificate.details()
 
 
 @pytest.mark.parametrize("name", REFUSALS)

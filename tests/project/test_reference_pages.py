@@ -1,6 +1,7 @@
 """Reference pages are complete, and quote messages that the package has."""
 
 import importlib
+import inspect
 import json
 import re
 import sys
@@ -117,3 +118,79 @@ def test_every_field_of_a_saved_answer_is_described(tmp_path):
     for part in parts:
         assert undocumented(part, FORMAT) == []
     assert undocumented(["theta", "planted"], FORMAT) == ["planted"]
+
+
+SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
+# Users get objects of these classes from functions that describe the fields.
+MADE_BY_FUNCTIONS = {"Body", "RegularizerParams", "Custom", "RecordGradient"}
+
+
+def described(doc):
+    """Return the entries of parameters and attributes of a docstring, with texts."""
+    parts = SECTION.split(doc)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    entries = {}
+    for section in ("Parameters", "Attributes"):
+        lines = sections.get(section, "").splitlines()
+        for line in lines:
+            if line and not line[0].isspace():
+                names = line.partition(" : ")[0].replace("*", "").split(", ")
+                entries |= {name.strip(): "" for name in names}
+            elif line:
+                entries |= {
+                    name.strip(): entries[name.strip()] + line for name in names
+                }
+    return entries
+
+
+def bare_entries(doc):
+    """Return entries whose text has fewer than two words, such as "T."."""
+    texts = described(doc).items()
+    return [n for n, t in texts if len(re.findall(r"[A-Za-z]{2,}", t)) < 2]
+
+
+def undescribed(value):
+    """Return parameters of a public function or class that have no entry.
+
+    A docstring may refer to a public object that has the same ones.
+    """
+    doc = inspect.getdoc(value) or ""
+    if re.search(r"(as of|as for|As of|those of) `\w", doc):
+        return []
+    names = inspect.signature(value).parameters
+    given = [name for name in names if name != "self" and not name.startswith("_")]
+    return [name for name in given if name not in described(doc)]
+
+
+def public_callables():
+    """Yield public functions and classes, and the public methods of classes."""
+    for module in public_modules(dps):
+        for name in importlib.import_module(module).__all__:
+            value = getattr(importlib.import_module(module), name)
+            if not inspect.isroutine(value) and not isinstance(value, type):
+                continue
+            yield value, True
+            if isinstance(value, type):
+                for key, part in vars(value).items():
+                    function = getattr(part, "__func__", getattr(part, "fget", part))
+                    if inspect.isfunction(function) and not key.startswith("_"):
+                        yield function, False
+
+
+def test_every_parameter_is_described_in_words():
+    count = 0
+    for value, is_listed in public_callables():
+        doc = inspect.getdoc(value) or ""
+        count += len(described(doc))
+        assert bare_entries(doc) == [], value
+        is_error = isinstance(value, type) and issubclass(value, BaseException)
+        if is_listed and not is_error and value.__name__ not in MADE_BY_FUNCTIONS:
+            assert undescribed(value) == [], value
+    assert count > 1000
+
+
+def test_a_bare_symbol_is_found():
+    doc = "Fit.\n\nParameters\n----------\nnum_steps : int\n    T.\n"
+    assert bare_entries(doc) == ["num_steps"]
+    assert bare_entries(doc.replace("T.", "Number of steps T.")) == []
+    assert undescribed(described) == ["doc"]

@@ -228,3 +228,18 @@ def test_a_wide_table_is_found():
         "| a | b | c |"
     ]
     assert list(wide_tables("| a | b |\n|---|---|\n| two words | [x](long) |\n")) == []
+
+
+def test_every_page_of_results_says_how_it_was_made():
+    readme = (ROOT / "studies" / "README.md").read_text("utf-8")
+    _, _, table = readme.partition("## Where the results come from")
+    pages = sorted((ROOT / "studies" / "results").glob("*.md"))
+    assert len(pages) > 30
+    for page in pages:
+        pattern = r"Cells took ([\d.]+) s of work\..*?\"processor\": \"(\w+)\""
+        seconds, processor = re.search(pattern, page.read_text("utf-8")).groups()
+        row = re.search(rf"^\| \[{page.stem}\]\(results/.*", table, re.MULTILINE)[0]
+        cells = row.strip("| ").split(" | ")
+        assert cells[3:] == [processor, f"{float(seconds):,.0f}"], page.stem
+        assert re.fullmatch(r"[0-9a-f]{8}, \d{4}-\d\d-\d\d", cells[1])
+        assert re.fullmatch(r"[0-9a-f]{8}|not recorded", cells[2])

@@ -176,6 +176,7 @@ def test_anchored_losses_need_a_bounded_domain_and_pay_on_a_small_one():
     assert anchored.settings["step_size"] > 3.0 * plain.settings["step_size"]
 
 
+@pytest.mark.slow
 def test_matrix_regularizers_are_drawn_through_tangents():
     domain = D.SchattenBall(1.0, p=1.0, shape=(2, 2))
     regularizer = dps.regularizers.SchattenSquared(1.2, shape=(2, 2))

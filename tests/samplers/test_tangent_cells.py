@@ -176,6 +176,34 @@ def test_errors_of_doubles_are_below_their_bounds(name):
     assert num_seen > 0
 
 
+@pytest.mark.parametrize("entry", [0.52, 0.7, 0.93])
+def test_a_margin_that_rounds_to_the_kink_does_not_raise_the_bound(entry):
+    """At x0 the margin is 1 - 5e-17, and 1 in doubles, where the hinge loss is 0."""
+    center, k = 1.0 / entry, 2.0**30
+    assert entry * center == 1.0 > Fraction(entry) * Fraction(center)
+    problem = dps.Problem(
+        [[entry]] * 2,
+        [1.0, 1.0],
+        row_bound=1.0,
+        loss=L.Hinge(),
+        domain=D.Ball(2.0**-20, center=[center]),
+    )
+    frame = tangents.new_frame(dps.Gibbs(problem, k=k, mu=0.0))
+    base, root = Fraction(float(frame.point[0])), Fraction(float(frame.root[0, 0]))
+    assert base == Fraction(center)
+
+    def energy(x):
+        return Fraction(k) * max(1 - Fraction(entry) * x, Fraction(0))
+
+    assert abs(energy(base) - Fraction(frame.base.value)) <= frame.base.value_error
+    for cell in tangents.find_cells(frame):
+        rate, touch, corner = (
+            Fraction(float(x[0])) for x in (cell.rates, cell.touch, cell.corner)
+        )
+        rise = energy(base + root * touch) - energy(base)
+        assert cell.lowest <= rise - abs(rate) * abs(touch - corner)
+
+
 @one_in(4, 1)
 @pytest.mark.parametrize("name", CELL_CASES)
 def test_digits_decide_as_doubles_do(name, monkeypatch):

@@ -263,7 +263,7 @@ CASES = {
     ),
     "both": (
         lambda: stats.histogram([1], PURE, levels=[1], edges=[0, 1]),
-        "levels or edges must be given, one of them",
+        "levels or edges must be given, exactly one of them",
     ),
     "none": (lambda: stats.histogram([1], PURE), "levels or edges must be given"),
     "edges": (

@@ -20,6 +20,9 @@ def frame():
 def test_pages_have_the_tables_of_the_rows(frame):
     text = pages.PAGE.read_text("utf-8")
     assert pages.fill_tables(text, frame) == text
+    questions = pages.QUESTIONS.read_text("utf-8")
+    by_size = (("by size", pages.by_size),)
+    assert pages.fill_tables(questions, frame, by_size) == questions
     num_near, total = int((~frame.lost).sum()), len(frame)
     readme = (pages.ROOT / "README.md").read_text("utf-8")
     for page in (readme, text):

@@ -13,6 +13,7 @@ from dpsample.samplers.proximal import constant_time
 from tests.support.public_facts import final, linear_facts
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+PURE = dps.Budget(epsilon=1.0, delta=0.0)
 
 
 @cache
@@ -78,7 +79,9 @@ FITS = {
     "last/full": opt.NoisyGD(output="last", num_steps=9, ridge=0.1),
     "last/full/rounded": opt.NoisyGD(output="last", num_steps=9, ridge=0.1),
     "normal_equations": opt.AdaSSP(),
+    "frank_wolfe/pure": opt.HeavyTailedFrankWolfe(),
     "lasso": opt.HeavyTailedLasso(),
+    "lasso/pure": opt.HeavyTailedLasso(),
     "mirror/gaussian": opt.NoisyMirrorDescent(**MIRROR, noise="gaussian"),
     "mirror/generalized_gaussian": opt.NoisyMirrorDescent(
         **MIRROR, noise="generalized_gaussian"
@@ -106,13 +109,21 @@ PRINTED = {
 
 SPECIAL = {
     "lasso": LEAST_SQUARES,
+    "lasso/pure": LEAST_SQUARES,
     "normal_equations": LEAST_SQUARES,
     "last/full": FREE,
 } | {name: FREE for name in FITS if name.startswith("mirror")}
 
 
 ON_L1 = (
-    *("frank_wolfe", "clipped/output", "phased", "svrg", "objective"),
+    *(
+        "frank_wolfe",
+        "frank_wolfe/pure",
+        "clipped/output",
+        "phased",
+        "svrg",
+        "objective",
+    ),
     "objective/pure",
 )
 
@@ -123,7 +134,7 @@ SPECIAL |= {name: {"domain": L1} for name in ON_L1}
 def of_fit(kind):
     known = problem(**SPECIAL.get(kind, {}))
     calibration = "paper" if kind in PRINTED else "exact"
-    budget = BUDGET
+    budget = PURE if kind in ("frank_wolfe/pure", "lasso/pure") else BUDGET
     if kind == "clipped/allocated":
         budget = dataclasses.replace(BUDGET, relation="zero_out")
     plan = minimize.plan_minimization(
@@ -160,6 +171,10 @@ CASE = {"sensitivity": 0.5, "p": 1.5, "r": 3.0}
 NOISES = {
     "noise/gaussian": lambda: dps.noise.gaussian_mechanism(BUDGET, sensitivity=0.5),
     "noise/laplace": lambda: dps.noise.laplace_mechanism(BUDGET, sensitivity=0.5),
+    "noise/laplace/pure": lambda: dps.noise.laplace_mechanism(PURE, sensitivity=0.5),
+    "noise/k_norm/pure": lambda: dps.noise.k_norm_mechanism(
+        PURE, domain=dps.domains.Ball(1.0, p=1.0), dim=3, sensitivity=0.5
+    ),
     "noise/generalized_gaussian": lambda: dps.noise.generalized_gaussian_mechanism(
         BUDGET, dim=1, **CASE
     ),

@@ -186,13 +186,14 @@ USUAL_CELLS = {
 def rows_by_tier():
     """The usual loss of each sampler's usual domain by default; the rest is slow.
 
-    So is `Global`, whose draws take ten times as long: `test_global.py` has its law.
+    So are `Global` and `TangentCells`, whose draws take ten times as long. Their laws
+    are in `test_global.py` and `test_tangent_cells.py`.
     """
     rows = []
     for name, domain in ROWS:
         place, usual = USUAL_CELLS.get(name, ("ball", "logistic"))
         if domain == place:
-            marks = pytest.mark.slow if name == "Global" else ()
+            marks = pytest.mark.slow if name in ("Global", "TangentCells") else ()
             cell = (name, domain, (usual,))
             rows.append(pytest.param(*cell, id=f"{name}-{domain}", marks=marks))
         others = tuple(x for x in LOSSES if (domain, x) != (place, usual))

@@ -178,6 +178,24 @@ def test_claims_that_are_false_in_the_twelfth_digit_are_not_proved(name, factor,
         checker.prove(changed)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"risk_bound": "proved to be 0"},
+        {"risk_bound": None},
+        {"range_bound": "small"},
+        {"range_bound": "inf"},
+        {"confidence": "high"},
+        {"confidence": 1.5},
+    ],
+    ids=json.dumps,
+)
+def test_words_about_the_risk_are_refused(changes):
+    content = json.loads(final(sampler_share=0.1).to_json())
+    with pytest.raises(checker.NotProved, match=r"float|out of range|range|confid"):
+        checker.prove(resealed(content | changes))
+
+
 BODIES = [
     {"name": "box", "lower": 1.0, "upper": 2.0},
     {"name": "box", "lower": [-1.0, -1.0, -1.0], "upper": [1.0, 1.0, 1e9]},

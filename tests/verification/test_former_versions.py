@@ -15,7 +15,8 @@ from dpsample.answers.statistic import parse_statistic
 from dpsample.privacy import Ledger
 from dpsample.privacy.certificates.registry import registry
 from dpsample.verification import ball_checker
-from tests.support.former_certificates import KINDS
+from tests.support.former_certificates import KINDS, resealed
+from tests.support.golden_certificates import golden
 
 FILES = {
     "2": "certificates_of_version_2.json",
@@ -57,6 +58,22 @@ def test_the_independent_checker_proves_it(version, fields):
     if fields.get("kind", "").startswith(NOT_KNOWN):
         pytest.skip("the checker says that it does not know this event")
     assert ball_checker.prove(json.dumps(fields))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_kind_of_today_is_not_one_of_an_earlier_version(version):
+    """Else a certificate could leave out what only later ones assume."""
+    fields = json.loads(golden("draw/tangentcells").to_json())
+    assert ball_checker.prove(json.dumps(fields))
+    later = ("COMPOSITION", "UNIT")
+    fields["assumptions"] = [x for x in fields["assumptions"] if x not in later]
+    names = (*fields["theorems"], *fields["assumptions"])
+    fields["registry"] = registry().seal(names, version)
+    text = json.dumps(resealed(fields))
+    with pytest.raises(ValueError, match="certificate.theorems must be"):
+        dps.verify(KINDS[fields["format"]].from_json(text))
+    with pytest.raises(ball_checker.NotProved, match="has no such theorems"):
+        ball_checker.prove(text)
 
 
 def test_the_files_hold_the_kinds_that_are_released_most():

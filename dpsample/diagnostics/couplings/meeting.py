@@ -44,7 +44,7 @@ _REMEDY = (
 # A sampler, or the result of its `prepare`.
 SamplerLike = Sampler | Prepared
 ALL_MEET = "large enough for all pairs to meet"
-LABEL = "statistical, for this dataset, not a DP proof"
+LABEL = "statistical, for this data set, not a privacy proof"
 Result = TypeVar("Result")
 # Called with the time of the first row, draws of the chain ahead, and of the other.
 OnRows = Callable[[int, Array, Array], None]
@@ -354,7 +354,7 @@ class MeetingTimes:
         for the mean of min(count, K). K is a power of two above every count that was
         seen, so all pairs met a lag before the horizon t + KL. That the distribution
         is the target's there rests on the geometric tail alone. Statistical, for this
-        dataset, not a DP proof.
+        data set, not a privacy proof.
         """
         # A mean of fewer counts than this, over all replicates together, is replaced by
         # that of a fitted tail.
@@ -463,7 +463,8 @@ def meeting_times(
     Notes
     -----
     **Guarantee.** Either chain of a pair moves by the sampler's own kernel, and equal
-    chains stay equal. The bounds are statistical, for this dataset, not a DP proof.
+    chains stay equal. The bounds are statistical, for this data set, not a
+    privacy proof.
 
     Examples
     --------

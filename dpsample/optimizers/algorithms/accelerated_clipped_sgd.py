@@ -268,8 +268,17 @@ class AcceleratedClippedSGD(Accelerated):
 
     Parameters
     ----------
-    moment, order, clip, distance
-        See `HeavyTailed`.
+    moment : float, optional
+        Public bound of (E sup_w |gradient|^k)^(1/k). The default is the Lipschitz
+        constant, which must be finite then.
+    order : float
+        Order k > 1 of the moment.
+    clip : float, optional
+        Threshold of the gradients' norm. The default is the minimizer of the risk
+        bound.
+    distance : float, optional
+        Public bound of the l2 distance from the start to a minimizer. The default is
+        the domain's radius.
     scheme : {"poisson", "disjoint", "shuffle", "best"}
         Batches; "best" is the less noisy of the two one-pass schemes.
     num_steps : int, optional
@@ -347,8 +356,8 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
 
     Parameters
     ----------
-    least_exponent
-        See `GrowingBlocks`.
+    least_exponent : float
+        Lower bound theta-bar > 1 of the growth exponent.
     moment, order, clip, distance, scheme, num_steps
         As for `AcceleratedClippedSGD`, the last two of every epoch.
 

@@ -54,13 +54,13 @@ class ClippedGD(Optimizer):
     Parameters
     ----------
     num_steps : int
-        T.
+        Number of steps T, at least 1.
     clip : float
         C. If it is above the Lipschitz constant, that is used instead.
     step_size : float, optional
-        eta. The default is 1/(lambda + alpha).
+        Length eta of a step. The default is 1/(lambda + alpha).
     ridge : float
-        lambda >= 0.
+        Weight lambda >= 0 of the ridge.
     noise : {"output", "steps"}
         Noise on the last iterate, or in every gradient.
 

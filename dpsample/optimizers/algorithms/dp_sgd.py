@@ -52,9 +52,9 @@ class DPSGD(Optimizer):
     Parameters
     ----------
     sampling_rate : float
-        q in (0, 1].
+        Probability q in (0, 1] with which a record is in a batch.
     num_steps : int
-        T.
+        Number of steps T.
     sampling : {"poisson", "allocation"}
         Independent samples in every step, or epochs of 1/q steps, in each of which a
         record chooses one step at random. This has a few per cent less noise, but is

@@ -29,7 +29,13 @@ from dpsample.noise.selection import BELOW
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.contributions import PSI_BOUND
 from dpsample.optimizers.loop.estimators import CatoniMean, Mean
-from dpsample.optimizers.loop.optimizer import Calibration, Loop, Optimizer, Recipe
+from dpsample.optimizers.loop.optimizer import (
+    Calibration,
+    Loop,
+    Optimizer,
+    Recipe,
+    refuse_paper,
+)
 from dpsample.optimizers.loop.perturbations import rounding_excess
 from dpsample.optimizers.loop.steps import FrankWolfeStep, step_numbers
 from dpsample.privacy import rho_from_bounded_range, rho_from_budget
@@ -72,7 +78,8 @@ class HeavyTailedFrankWolfe(Optimizer):
     Without a budget the defaults are those of epsilon = 1, and the vertex is the best
     one. The schedule of Hu et al. is a reconstruction from their rates.
 
-    **Guarantee.** (epsilon, 0)-DP under the budget's relation, for any records. If they
+    **Guarantee.** (epsilon, 0)-DP under the budget's relation, for any records. If the
+    budget has delta = 0, vertices are drawn without any error probability. If records
     are independent draws of one distribution and the public bounds hold, ``risk_bound``
     of the recipe bounds the mean excess of their risk.
 
@@ -95,6 +102,7 @@ class HeavyTailedFrankWolfe(Optimizer):
     scale: float | None = None
     smoothness: float | None = None
     name: ClassVar[str] = "heavy_tailed_frank_wolfe"
+    can_be_pure: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -126,6 +134,7 @@ class HeavyTailedFrankWolfe(Optimizer):
             radius,
             epsilon=math.inf if budget is None else epsilon,
             sensitivity=sensitivity,
+            is_pure=_is_pure(budget),
         )
         loop = Loop(
             num_steps=num_steps,
@@ -147,7 +156,7 @@ class HeavyTailedFrankWolfe(Optimizer):
             phases=(loop,),
             event=None if budget is None else PureEvent(epsilon),
             inputs=inputs,
-            kind="frank_wolfe",
+            kind="frank_wolfe/pure" if _is_pure(budget) else "frank_wolfe",
             start=np.zeros(facts.dim),
         )
 
@@ -216,6 +225,11 @@ def l1_radius(domain: Domain, dim: int) -> float:
     check.fail("domain", "an l1 ball about 0", domain, remedy)
 
 
+def _is_pure(budget: Budget | None) -> bool:
+    """Return whether there is a budget with delta = 0."""
+    return budget is not None and budget.is_pure
+
+
 def vertex_sizes(num_steps: int) -> np.ndarray:
     """Return the step sizes 2/(t + 2) for t = 1, ..., T."""
     return np.asarray(2.0 / (step_numbers(num_steps) + 2.0))
@@ -243,9 +257,11 @@ class HeavyTailedLasso(Optimizer):
     Parameters
     ----------
     num_steps : int, optional
-        T. Default: :math:`\lceil (n \epsilon)^{2/5} \rceil`.
+        T. Default: :math:`\lceil (n \epsilon)^{2/5} \rceil`, or :math:`\lceil (n
+        \epsilon)^{1/3} \rceil` if delta is 0.
     entry_bound : float, optional
-        K. Default: :math:`(n \epsilon)^{1/4}/T^{1/8}`.
+        K. Default: :math:`(n \epsilon)^{1/4}/T^{1/8}`, or :math:`(n \epsilon/T)^{1/4}`
+        if delta is 0.
 
     Raises
     ------
@@ -261,9 +277,13 @@ class HeavyTailedLasso(Optimizer):
     step has :math:`\epsilon_0 = \sqrt{8 \rho/T}`, 4 to 5 times the published
     :math:`\epsilon/(2 \sqrt{2 T \log(1/\delta)})` of calibration "paper".
 
-    **Guarantee.** (epsilon, delta)-DP under the budget's relation, for any records.
-    ``risk_bound`` of the recipe bounds the mean excess of the empirical risk of the
-    clipped records.
+    If delta is 0, each step has :math:`\epsilon_0 = \epsilon/T`. The defaults then
+    balance the same three errors, which are :math:`1/K^2` by clipping, :math:`1/T` of
+    the steps, and :math:`K^2 T/(n \epsilon)` by selections.
+
+    **Guarantee.** (epsilon, delta)-DP under the budget's relation, for any records. If
+    delta is 0, vertices are drawn without any error probability. ``risk_bound`` of the
+    recipe bounds the mean excess of the empirical risk of the clipped records.
 
     Examples
     --------
@@ -281,6 +301,7 @@ class HeavyTailedLasso(Optimizer):
     num_steps: int | None = None
     entry_bound: float | None = None
     name: ClassVar[str] = "heavy_tailed_lasso"
+    can_be_pure: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -296,20 +317,27 @@ class HeavyTailedLasso(Optimizer):
         radius = l1_radius(facts.domain, facts.dim)
         # n epsilon, which sets T and K.
         size = facts.num_records * (1.0 if budget is None else budget.epsilon)
-        num_steps = self.num_steps or math.ceil(size**0.4)
-        bound = self.entry_bound or size**0.25 / num_steps**0.125
+        is_pure = _is_pure(budget)
+        num_steps = self.num_steps or math.ceil(size ** (1.0 / 3.0 if is_pure else 0.4))
+        # The noise of T selections grows as T, or as the root of T if delta > 0.
+        growth = 0.25 if is_pure else 0.125
+        bound = self.entry_bound or size**0.25 / num_steps**growth
         # |<a, w> + offset - y| for entries within the bound and |w|_1 <= R
         slope = bound * (1.0 + radius) + facts.offset_bound
-        step, event = FrankWolfeStep(vertex_sizes(num_steps), radius), None
+        step = FrankWolfeStep(vertex_sizes(num_steps), radius)
+        event: PureEvent | ConcentratedEvent | None = None
         if budget is not None:
             # One record changes a coordinate of the mean gradient by at most this.
             sensitivity = SHIFTS[budget.relation] * bound * slope / facts.num_records
             excess = rounding_excess(num_records=facts.num_records, dim=facts.dim)
             choice = _choice_epsilon(budget, num_steps, calibration)
             step = replace(
-                step, epsilon=choice, sensitivity=sensitivity * (1.0 + excess)
+                step,
+                epsilon=choice,
+                sensitivity=sensitivity * (1.0 + excess),
+                is_pure=is_pure,
             )
-            event = ConcentratedEvent(num_steps * rho_from_bounded_range(choice))
+            event = _choices_event(budget, num_steps, choice)
         loop = Loop(
             num_steps=num_steps,
             step=step,
@@ -334,7 +362,7 @@ class HeavyTailedLasso(Optimizer):
                     error=step.error(2 * facts.dim),
                 ),
             },
-            kind="lasso",
+            kind="lasso/pure" if is_pure else "lasso",
             start=np.zeros(facts.dim),
             entry_bound=bound,
         )
@@ -342,6 +370,9 @@ class HeavyTailedLasso(Optimizer):
 
 def _choice_epsilon(budget: Budget, num_steps: int, calibration: Calibration) -> float:
     """Return epsilon of one selection of a vertex."""
+    if budget.is_pure:
+        refuse_paper(calibration, "The published formula takes log(1/delta).")
+        return budget.epsilon / num_steps * BELOW
     if calibration == "paper":
         # As published, by advanced composition of T selections.
         spread = 2.0 * num_steps * math.log(1.0 / budget.delta)
@@ -350,3 +381,12 @@ def _choice_epsilon(budget: Budget, num_steps: int, calibration: Calibration) ->
     # T selections of bounded range epsilon_0 have rho = T epsilon_0^2 / 8 together. The
     # factor keeps the product below the budget after rounding.
     return math.sqrt(8.0 * rho / num_steps) * BELOW
+
+
+def _choices_event(
+    budget: Budget, num_steps: int, choice: float
+) -> PureEvent | ConcentratedEvent:
+    """Return the event of all selections, each with epsilon ``choice``."""
+    if budget.is_pure:  # epsilons add up, and `choice` is rounded down
+        return PureEvent(budget.epsilon)
+    return ConcentratedEvent(num_steps * rho_from_bounded_range(choice))

@@ -286,10 +286,24 @@ class LocalizedClippedGD(LocalizedRuns):
 
     Parameters
     ----------
-    moment, order, clip, distance
-        See `HeavyTailed`.
-    accuracy, max_steps, failure
-        See `LocalizedRuns`.
+    moment : float, optional
+        Public bound of (E sup_w |gradient|^k)^(1/k). The default is the Lipschitz
+        constant, which must be finite then.
+    order : float
+        Order k > 1 of the moment.
+    clip : float, optional
+        Threshold of the gradients' norm. The default is the minimizer of the risk
+        bound.
+    distance : float, optional
+        Public bound of the l2 distance from the start to a minimizer. The default is
+        the domain's radius.
+    accuracy : float
+        Part of the sensitivity that the error of the certified solver may add.
+    max_steps : int, optional
+        With calibration "paper", truncate every phase to this many gradient steps. By
+        default phases are not truncated. It is not used otherwise.
+    failure : float
+        Failure probability beta of the published step size. It is not used otherwise.
 
     Raises
     ------
@@ -346,8 +360,8 @@ class IteratedLocalizedClippedGD(GrowingBlocks, LocalizedRuns):
 
     Parameters
     ----------
-    least_exponent
-        See `GrowingBlocks`.
+    least_exponent : float
+        Lower bound theta-bar > 1 of the growth exponent.
     moment, order, clip, distance, accuracy, max_steps, failure
         As for `LocalizedClippedGD`.
 

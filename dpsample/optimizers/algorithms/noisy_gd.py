@@ -496,7 +496,7 @@ class NoisyGD(ProjectedDescent):
             return super()._step_size(scales, plan, budget, calibration)
         if math.isinf(scales.smoothness):
             remedy = "The tail's own step is for smooth losses: 2/beta at most."
-            check.fail("step_size", "given for a loss with a kink", "None", remedy)
+            check.fail("step_size", "given for a non-smooth loss", "None", remedy)
         limits = [2.0 / scales.smoothness] if scales.smoothness > 0.0 else []
         if budget is not None:
             limits.append(1.0 / (plan.num_steps * public_ridge(scales, budget)))

@@ -171,11 +171,11 @@ class NoisyMirrorDescent(Optimizer):
         Public bound or guess of the l_p norm of a minimizer. It determines only the
         hyper-parameters, and privacy does not depend on it.
     num_steps : int, optional
-        T.
+        Number of steps T.
     ridge : float, optional
-        alpha.
+        Weight alpha of the ridge.
     step_size : float, optional
-        1/gamma.
+        Length 1/gamma of a step.
     noise : {"gaussian", "generalized_gaussian"}
         Noise that is added to the gradients.
 

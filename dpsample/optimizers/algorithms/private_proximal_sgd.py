@@ -59,7 +59,7 @@ class PrivateProximalSGD(ProximalSGD):
         Public bound of :math:`E |g_j - E g_j|^k` ("bucketed_median") or of :math:`E
         g_j^2` ("catoni") for every coordinate j. Only the defaults depend on it.
     moment_order : float
-        k > 1.
+        Order k > 1 of the moment.
     mean_bound : float
         Public bound of :math:`|E g_j|`. The default width is at least 4 times this.
     failure_probability : float

@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.noise.selection import signed_choice
+from dpsample.noise.selection import pure_signed_choice, signed_choice
 from dpsample.numerics.norms import distance
 from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.contributions import saturate
@@ -406,6 +406,8 @@ def frank_wolfe_step(feasible, step, t, num_steps, memory, rng):
             if abs(g[j]) > abs(g[vertex]):
                 vertex = j
         sign = 1.0 if g[vertex] >= 0.0 else -1.0
+    elif step.is_pure:
+        vertex, sign = pure_signed_choice(rng, g, step.selection, step.cell)
     else:
         vertex, sign = signed_choice(rng, g, step.selection, step.cell)
     # The vertex -sign R e_j has the least inner product with a gradient of this sign.

@@ -16,8 +16,9 @@ at 0.
 it is set to zero, by 1/n, because its label is left out as well. So the query has
 Gaussian-DP parameter 2/(n s) or 1/(n s), and composes with the noisy gradients by the
 root of the squares. All else is computed from m. Labels are -1 and 1, so that the sum
-of up to 2^52 of them is exact, and the quotient has a relative error of 2^-53, which
-the factor 1 + 1e-11 of the noise covers.
+of up to 2^52 of them is exact. Quotients are off by up to 2^-54, so that those of
+neighbors are farther apart by up to 2^-53, a share n 2^-53 of 1/n. The noise is larger
+by the factor 1 + max(1e-11, n 2^-53), and so covers it.
 """
 
 import math
@@ -27,7 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 from dpsample.losses import BUILT_IN
 from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers.loop.optimizer import (
@@ -128,7 +129,9 @@ def with_mean_label(
 
 def noise_of_label(facts: PublicFacts, budget: Budget, share: float) -> float:
     """Return s, if the query may use this share of the square of the budget's gdp."""
-    sensitivity = SHIFTS[budget.relation] * (1.0 + 1e-11) / facts.num_records
+    # The rounding errors of two quotients, relative to the least sensitivity.
+    rounding = max(1e-11, UNIT_ROUNDOFF * facts.num_records)
+    sensitivity = SHIFTS[budget.relation] * (1.0 + rounding) / facts.num_records
     return round_up(sensitivity / (gdp_of(budget) * math.sqrt(share)))
 
 

@@ -130,6 +130,7 @@ class FrankWolfeNumbers(NamedTuple):
     radius: float  # radius of the l1 ball
     selection: float  # cells per unit of the gradient, infinite without privacy
     cell: float  # width of a cell of log weights of a private choice
+    is_pure: bool  # whether random numbers must have no error
 
 
 @by_address
@@ -370,13 +371,15 @@ class FrankWolfeStep(Step):
     The ball is centered at 0. The exponential mechanism draws v with scores -<v, g>,
     exactly (`noise.selection`). One record moves a coordinate of g by at most
     ``sensitivity``, which includes rounding errors. With an infinite epsilon v is the
-    best vertex.
+    best vertex. With ``is_pure`` the draw has no error probability at all. Then an
+    epsilon above 2^25 is not used up, because a cell may be at most 1.
     """
 
     sizes: ArrayLike
     radius: float
     epsilon: float = math.inf
     sensitivity: float = 1.0
+    is_pure: bool = False
     name: ClassVar[str] = "frank_wolfe"
     piece: ClassVar[Piece] = staticmethod(frank_wolfe_step)
 
@@ -403,7 +406,9 @@ class FrankWolfeStep(Step):
         del dim
         per_unit, cell = self._grid()
         sizes, radius = np.array(self.sizes), float(self.radius)
-        return FrankWolfeNumbers(sizes, radius, float(per_unit), float(cell))
+        return FrankWolfeNumbers(
+            sizes, radius, float(per_unit), float(cell), self.is_pure
+        )
 
     def error(self, count: int) -> float:
         """Bound the mean excess score of the chosen vertex over the best of ``count``.
@@ -423,7 +428,8 @@ class FrankWolfeStep(Step):
         """Return cells per unit of the gradient, and a cell's width in log weights."""
         if math.isinf(self.epsilon):
             return math.inf, 1.0
-        return selection_grid(self.epsilon, self.sensitivity)
+        epsilon = min(self.epsilon, 2.0**25) if self.is_pure else self.epsilon
+        return selection_grid(epsilon, self.sensitivity)
 
 
 class Geometry(NamedTuple):

@@ -93,7 +93,7 @@ def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
     Parameters
     ----------
     event : Event
-        From `dpsample.privacy.accounting.events`.
+        Description of the mechanism, from `dpsample.privacy`.
     epsilon : float
         Privacy loss, >= 0. Beyond 600 the value at 600 is returned, which is no less.
     relation : {"replace_one", "zero_out"}

@@ -71,11 +71,11 @@ class AttackRisk:
     >>> risk = AttackRisk(event=GaussianEvent(0.2367), relation="zero_out")
     >>> print(risk)
     Attacks that ask whether one record is in the data
-      true positives at false positives of 10 %   at most 14.9 %
-      true positives at false positives of 1 %    at most 1.84 %
-      true positives at false positives of 0.1 %  at most 0.217 %
-      advantage over a blind guess                at most 9.43 %
-      wrong answers if both are equally likely    at least 45.2 %
+      true cases found at false alarms of 10%   at most 14.9%
+      true cases found at false alarms of 1%    at most 1.84%
+      true cases found at false alarms of 0.1%  at most 0.217%
+      true cases found minus false alarms       at most 9.43%
+      wrong answers if both are equally likely  at least 45.2%
     """
 
     event: Event
@@ -195,7 +195,7 @@ class AttackRisk:
         Parameters
         ----------
         false_positive_rate : float
-            In (0, 1).
+            Share of false alarms, > 0 and < 1.
         prior : float
             Probability of a positive, in (0, 1).
 
@@ -228,10 +228,10 @@ class AttackRisk:
         ax = axes(ax, figsize=(5.0, 4.0))
         rates = np.geomspace(1e-4, 1.0, 41)
         bounds = self.true_positive_rate(rates)
-        ax.loglog(rates, bounds, label="every attack is below")
-        ax.loglog(rates, rates, color="0.5", linestyle="--", label="blind guess")
-        ax.set_xlabel("share of false alarms")
-        ax.set_ylabel("share of true cases found")
+        ax.loglog(rates, bounds, label="any attack, at most")
+        ax.loglog(rates, rates, color="0.5", linestyle="--", label="guessing")
+        ax.set_xlabel("false alarms accepted")
+        ax.set_ylabel("true cases found, at most")
         ax.set_title(f"Attacks that ask {QUESTIONS[self.relation]}", fontsize="medium")
         ax.legend()
         return ax
@@ -240,19 +240,19 @@ class AttackRisk:
         """Return a table of the bounds."""
         rows = [
             (
-                f"true positives at false positives of {100 * rate:g} %",
+                f"true cases found at false alarms of {100 * rate:g}%",
                 "at most",
                 self._max_true_rate(rate),
             )
             for rate in REPORTED_RATES
         ]
-        rows.append(("advantage over a blind guess", "at most", self.advantage))
+        rows.append(("true cases found minus false alarms", "at most", self.advantage))
         rows.append(
             ("wrong answers if both are equally likely", "at least", self.bayes_risk())
         )
         width = max(len(name) for name, _, _ in rows)
         lines = [
-            f"  {name:<{width}}  {word} {percent(share, up=word == 'at most')} %"
+            f"  {name:<{width}}  {word} {percent(share, up=word == 'at most')}%"
             for name, word, share in rows
         ]
         return "\n".join([f"Attacks that ask {QUESTIONS[self.relation]}", *lines])

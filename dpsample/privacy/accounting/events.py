@@ -435,7 +435,7 @@ class BestOfEvent(EventGroup):
     events : tuple of Event
         One for each candidate, its score included. The worst of them counts.
     stop : {"logarithmic", "geometric", "poisson"}
-        Distribution of K.
+        Distribution of the number K of attempts.
     mean_tries : float
         Mean of K, from 1 to 1000.
 

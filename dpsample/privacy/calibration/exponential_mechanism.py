@@ -95,9 +95,39 @@ RANGE_SHARE = 0.9
 class ExponentialMechanism(MechanismTerms):
     """A calibrated mechanism: one draw from exp(-k (F + mu r)) on the domain.
 
-    `calibrate` makes it. The fields are listed in `MechanismTerms`. The ones most used
-    are ``k``, ``mu``, ``gdp``, ``regularizer``, ``risk_bound``, ``delta_exact`` and
-    ``gamma``.
+    `calibrate` makes it. The fields most used are ``k``, ``mu``, ``gdp``,
+    ``regularizer``, ``risk_bound``, ``delta_exact`` and ``gamma``.
+
+    Attributes
+    ----------
+    facts, budget, p, risk, calibration, sampler_share, strong_convexity, confidence
+        Public inputs, as `calibrate` has got them.
+    regularizer : Regularizer
+        r, 1-strongly convex in the l_p (Schatten-p) norm.
+    lipschitz : float
+        G, the Lipschitz constant of one record's loss.
+    diff_lipschitz : float
+        G_Delta, the Lipschitz constant of n times the change of F between neighbors. It
+        is at most 2 G if a record is replaced, and G if it is set to zero.
+    range_bound : float
+        Theta >= max r - min r on the domain, infinite on an unbounded one.
+    k, mu : float
+        The density is proportional to exp(-k (F + mu r)).
+    gdp : float
+        The exact draw is gdp-Gaussian differentially private. With calibration "range"
+        this is true as well, but much less than what `range` says.
+    delta_exact : float
+        delta_0, the part of delta that the exact draw spends.
+    gamma : float
+        Total-variation error that the sampler may have. 0 means none.
+    epsilon_proved : float
+        Epsilon that is proved at the budget's delta: the budget's own, or the true
+        epsilon of the published constants.
+    risk_bound : float
+        Bound of the excess risk of the exact draw. `risk_statement` says what it
+        covers.
+    theorems : tuple of str
+        Identifiers of the theorems behind the numbers. The registry has the sentences.
 
     Guarantee
     ---------

@@ -35,7 +35,7 @@ class Certificate(Published, MechanismTerms):
     """Public inputs, numbers and theorems behind one differentially private draw.
 
     It holds nothing that depends on the records, so it can be published with the
-    answer. The fields of `MechanismTerms` come first.
+    answer. The first fields are those of `ExponentialMechanism`.
 
     Attributes
     ----------

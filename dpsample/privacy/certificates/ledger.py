@@ -58,7 +58,15 @@ _LOCK = threading.Lock()
 
 
 class Entry(NamedTuple):
-    """One release: its label, and its certificate or event."""
+    """One release: its label, and its certificate or event.
+
+    Attributes
+    ----------
+    label : str
+        Name of the release in the ledger.
+    item : Certificate, EventCertificate or Event
+        Proof of the release, or a description of its mechanism.
+    """
 
     label: str
     item: Item
@@ -110,7 +118,7 @@ class Entry(NamedTuple):
                 item.event is not None and not item.is_proved
             ),
             "unproved: epsilon is infinite": item.event is None,
-            "declared: that the mechanism has its event is its author's word": (
+            "declared: its event is its author's word": (
                 self.is_declared and item.event is not None
             ),
         }

@@ -319,6 +319,8 @@ def _after_attacks(certificate: Sealed, risk: AttackRisk) -> str:
     if certificate.budget.is_pure and certificate.epsilon_proved < LARGEST_EPSILON:
         factor = round_decimal(math.exp(certificate.epsilon_proved), digits=3, up=True)
         text += f" No evidence is ever stronger than × {float(factor):g}."
+    else:
+        text += " Rarer alarms can be stronger evidence."
     return text
 
 

@@ -31,6 +31,7 @@ from dpsample.privacy.certificates.overview import (
     State,
     as_text,
     overview,
+    shorten_number,
 )
 from dpsample.privacy.certificates.registry import registry
 from dpsample.privacy.certificates.sealed import Sealed
@@ -123,7 +124,8 @@ class AxisScale:
 
     def tick_text(self, tick: float) -> str:
         """Return the text of a tick."""
-        return f"{100 * tick:g}%" if self.is_share else f"{tick:g}"
+        rounded = float(f"{tick:g}")
+        return f"{100 * tick:g}%" if self.is_share else shorten_number(rounded)
 
     def position(self, value: float) -> float:
         """Return the position of a value, from 0 at the low end to 1 at the high end.
@@ -360,7 +362,7 @@ def curve_section(certificate: Sealed, risk: AttackRisk) -> list[Html]:
         name="curve",
     )
     points = [f"{share * epsilon:.4g}" for share in (0.25, 0.5, 1.0)]
-    numbers = [(e, round_up(d) if (d := delta_at(float(e))) else "0") for e in points]
+    numbers = [(e, shorten_number(float(round_up(delta_at(float(e)))))) for e in points]
     return [
         tag(
             "p",

@@ -176,7 +176,7 @@ class Sealed(ABC):
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """Reasons why the guarantee protects little. Empty if it does protect."""
-        facts, risk = self._facts_and_risk()
+        risk = self._facts_and_risk()[1]
         warnings = []
         level = level_of(risk)
         if risk is not None and level in PROTECTION:
@@ -185,19 +185,24 @@ class Sealed(ABC):
             warnings.append(
                 f"{PROTECTION[level]}: an attacker who asks "
                 f"{QUESTIONS[risk.relation]}, both equally likely, may be right in up "
-                f"to {right} % of all cases (blind guess: 50 %), and an alarm may "
+                f"to {right}% of all cases (guessing: 50%), and an alarm may "
                 f"raise the odds of a suspicion {factor}-fold."
             )
         if self._has_large_delta():
-            many = f"n = {USUAL_RECORDS} records, as are usual"
-            if facts is not None:
-                many = f"n = {facts.num_records}"
-            warnings.append(
-                f"LARGE DELTA: delta = {self.budget.delta!r} is no smaller than 1/n, "
-                f"{many}: publishing one record as it is, picked at random, would keep "
-                "the promise, too."
-            )
+            warnings.append(self._describe_large_delta())
         return tuple(warnings)
+
+    def _describe_large_delta(self) -> str:
+        """Return what it means that delta is 1/n or more."""
+        facts = self._facts_and_risk()[0]
+        many = f"n = {USUAL_RECORDS} records, as are usual"
+        if facts is not None:
+            many = f"n = {facts.num_records}"
+        return (
+            f"LARGE DELTA: delta = {self.budget.delta!r} is no smaller than 1/n, "
+            f"{many}: publishing one record as it is, picked at random, would keep "
+            "the promise, too."
+        )
 
     def seal(self) -> None:
         """Check the identifiers, and compute the digest unless one was given."""
@@ -306,11 +311,7 @@ class Sealed(ABC):
             )
         facts = self._facts_and_risk()[0]
         if facts is not None and delta >= 1.0 / facts.num_records:
-            text += (
-                f" WEAK: delta is no smaller than 1/n, n = {facts.num_records}, so "
-                "publishing one record as it is, picked at random, would keep this "
-                "promise too."
-            )
+            text += f" WARNING: {self._describe_large_delta()}"
         return text
 
     def _may_be_released(self) -> str:

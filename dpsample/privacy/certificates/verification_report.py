@@ -37,6 +37,8 @@ class VerificationReport:
         Name, stated value and recomputed value of each check, as text.
     unchecked : tuple of str
         Parts that the checker did not verify, although a certificate shows them.
+    certificate : Certificate or EventCertificate, optional
+        The certificate, for its warnings.
     warnings : tuple of str
         Reasons why the stated guarantee protects little. Empty if it does protect.
 
@@ -73,6 +75,7 @@ class VerificationReport:
                 *(f"WARNING: {words}" for words in self.warnings),
                 f"Consistent: {count} number{'s' * (count != 1)} recomputed.",
                 f"Stated: {self.statement}",
+                f"{'number':<{width}}  stated  [recomputed]",
                 *(
                     f"{line.name:<{width}}  {line.stated}  [{line.recomputed}]"
                     for line in self.checks

@@ -211,7 +211,7 @@ class PerturbedObjective:
     smoothness : float
         beta, bound of phi'' |a|^2, >= 0.
     num_records : int
-        n, public.
+        Number n of records, which is public.
     ridge : float
         lambda of the term lambda |theta|^2, > 0. The objective is 2 lambda-strongly
         convex.
@@ -259,7 +259,7 @@ class PerturbedObjective:
             smoothed hinge, Huber, linear, squared and power four (on a bounded domain),
             or a custom one with a declared curvature.
         ridge : float
-            lambda, > 0.
+            Weight lambda > 0 of the ridge.
         relation : {"replace_one", "zero_out"}
             Which data sets are neighbors.
 

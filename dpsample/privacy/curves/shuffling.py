@@ -89,7 +89,7 @@ def shuffle_closed_form(
     delta : float
         Probability, > 0 and < 1.
     num_records : int
-        n, >= 1.
+        Number n >= 1 of records.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> 
     local_epsilon : float
         epsilon_0 of each randomizer, >= 0 and at most 600.
     num_records : int
-        n, >= 1.
+        Number n >= 1 of records.
 
     Returns
     -------
@@ -383,7 +383,7 @@ def shuffle_total_delta(
     local_epsilon, local_delta : float
         Privacy of each randomizer, >= 0, and local_delta <= 1.
     num_records : int
-        n, >= 1.
+        Number n >= 1 of records.
 
     Returns
     -------

@@ -23,7 +23,7 @@ def explain_unsupported(loss: Loss) -> str:
     zero = np.zeros(1)
     if not np.isfinite(loss.curvature(zero, zero, np.ones(1))[1]).all():
         return (
-            f"The {loss.name} loss has kinks, at which no quadratic touches the "
+            f"The {loss.name} loss is not smooth, so no quadratic touches the "
             "energy from below: use Proximal or a smoothed loss."
         )
     return ""

@@ -66,7 +66,7 @@ def _loss_obstacle(loss: Loss) -> str:
             "3 dimensions, or Proximal."
         )
     if not loss.has_digits:
-        return f"The {loss.name} loss has no decimals for ties: use Localized."
+        return f"The {loss.name} loss has no decimals for ties. Use Localized."
     return ""
 
 

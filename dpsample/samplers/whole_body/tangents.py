@@ -29,6 +29,10 @@ computed is above V by at most
 with the means of |phi_i| and |s_i|, and the largest length a of a row. It is
 subtracted. At a margin where the slope jumps, both one-sided slopes are subgradients.
 
+V(x0) must not be above its computed value by more than its error. If the slope jumps
+within e of a margin, phi rises by up to its largest slope times e, even where the
+computed slope is 0. So this error has the public bound of slopes.
+
 **Theorem 2** (proposals). For doubles g_j let s_j(z) = |g_j| |z_j - e_j| be measured
 from the end e_j of the cell at which g_j z_j is least. An axis with |g_j| w_j below
 `Splitting.min_turn`, w_j the width, has g_j = 0. The tangent less the sum of s_j is a
@@ -180,7 +184,7 @@ class CellFrame:
     target: Gibbs
     body: ExactBody
     root: Array  # (dim, dim): F, invertible
-    base: Tangent  # at x0
+    base: Tangent  # at x0, where its value error bounds |V(x0) - value|
     row_length: float  # bound of the length of a row
     offset: float  # bound of the offsets
 
@@ -433,7 +437,11 @@ def new_frame(target: Gibbs) -> CellFrame:
         row_length=length,
         offset=1.01 * float(facts.offset_bound),
     )
-    return replace(frame, base=frame.tangent(point))
+    base = frame.tangent(point)
+    # A margin at x0 may be on either side of a kink, see Theorem 1.
+    margin = frame.margin_error(float(np.linalg.norm(point)))
+    error = base.value_error + 2.0 * target.k * facts.slope_bound * margin
+    return replace(frame, base=base._replace(value_error=error))
 
 
 def inverse_of(matrix: Array) -> list[list[Fraction]] | None:
