@@ -21,6 +21,9 @@ from typing import Any
 
 import numpy as np
 import open_peers as peers
+
+# SciPy has a BLAS of its own, whose threads are limited only once it is loaded.
+import scipy.linalg  # noqa: F401
 from numpy.typing import NDArray
 from scipy import sparse
 from threadpoolctl import threadpool_limits
@@ -348,19 +351,61 @@ def own_loss_and_slope(theta: Array, data: tuple[Array, float]) -> tuple[float, 
     return total / len(signed) + 0.5 * mu * np.dot(theta, theta), slope
 
 
+def own_vector_loss(theta: Array, data: tuple[Array, float]) -> float:
+    """Return the same as `own_loss`, by a vectorized function."""
+    signed, mu = data
+    values = dps.losses.softplus(-(signed @ theta))
+    return np.mean(values) + 0.5 * mu * np.dot(theta, theta)
+
+
+def own_vector_loss_and_slope(
+    theta: Array, data: tuple[Array, float]
+) -> tuple[float, Array]:
+    """Return `own_vector_loss` and its gradient."""
+    signed, mu = data
+    values, weights = dps.losses.softplus_and_sigmoid(-(signed @ theta))
+    slope = mu * theta - weights @ signed / len(signed)
+    return np.mean(values) + 0.5 * mu * np.dot(theta, theta), slope
+
+
 @row
 def own_logistic() -> None:
     """Sample a logistic posterior in a ball as a `Density` and as a `Problem`."""
     target = logistic(1000, 10, Ball(3.0))
     signed = target.problem.data.response[:, None] * target.problem.data.dense
-    density = dps.Density(
-        energy=own_loss,
-        value_and_gradient=own_loss_and_slope,
-        data=(signed, 1e-3),
-        dim=10,
-        domain=Ball(3.0),
-        k=500.0,
-    )
+    functions = {
+        "softplus": (own_vector_loss, own_vector_loss_and_slope),
+        "NumPy": (own_loss, own_loss_and_slope),
+    }
+    for name, (energy, value_and_gradient) in functions.items():
+        density = dps.Density(
+            energy=energy,
+            value_and_gradient=value_and_gradient,
+            data=(signed, 1e-3),
+            dim=10,
+            domain=Ball(3.0),
+            k=500.0,
+        )
+        rms_z, ratio = next_to_problem(density, target)
+        show(
+            "rms z <= 1.3, ratio of ESS per second >= 0.5",
+            functions=name,
+            rms_z=rms_z,
+            ratio=ratio,
+        )
+
+    def with_transform() -> dict[str, Any]:
+        problem = target.problem.data
+        transformed = peers.ball_posterior(
+            problem.dense, problem.response, 500.0, 1e-3, 3.0
+        )
+        return next_to_nuts(density, *transformed, free=10)
+
+    show_peer("blackjax NUTS with a transform", with_transform)
+
+
+def next_to_problem(density: dps.Density, target: dps.Gibbs) -> tuple[float, float]:
+    """Return z scores over 8 seeds, and the ratio of effective draws per second."""
     draw(density, 20)
     draw(target, 20)
     z, rates = [], []
@@ -375,20 +420,7 @@ def own_logistic() -> None:
             speeds.append(ess / cpu)
         z.append((means[0] - means[1]) / np.sqrt(errors[0] + errors[1]))
         rates.append(speeds[0] / speeds[1])
-    show(
-        "rms z <= 1.3, ratio of ESS per second >= 0.5",
-        rms_z=float(np.sqrt(np.mean(np.square(z)))),
-        ratio=float(np.median(rates)),
-    )
-
-    def with_transform() -> dict[str, Any]:
-        problem = target.problem.data
-        transformed = peers.ball_posterior(
-            problem.dense, problem.response, 500.0, 1e-3, 3.0
-        )
-        return next_to_nuts(density, *transformed, free=10)
-
-    show_peer("blackjax NUTS with a transform", with_transform)
+    return float(np.sqrt(np.mean(np.square(z)))), float(np.median(rates))
 
 
 def next_to_nuts(
@@ -481,6 +513,37 @@ def simplex_regression() -> None:
         return next_to_nuts(target, *transformed, free=9)
 
     show_peer("blackjax NUTS with a transform", with_transform)
+
+
+@row
+def pymc_model() -> None:
+    """Means of eight schools: a PyMC model by the bridge, and NUTS."""
+
+    def with_bridge() -> dict[str, Any]:
+        model = peers.pymc_schools()
+        bridge = dps.interop.from_pymc(model)
+        options: dict[str, Any] = {"threads": 1, "progress": False, "check": False}
+        dps.sample(bridge.density, num_draws=20, seed=2, **options)
+        begin = clock()
+        tree = dps.sample(bridge.density, num_draws=1000, seed=1, **options)
+        cpu = clock() - begin
+        ours = np.asarray(bridge.unpack(tree).posterior["effect"].values)
+        facts = {"ours_ess": effective(ours), "ours_per_second": effective(ours) / cpu}
+        others = {"pymc": lambda: peers.pymc_nuts(model), "numpyro": peers.numpyro_nuts}
+        for name, measure in others.items():
+            theirs, warm, drawing = measure()
+            ess = effective(ours), effective(theirs)
+            square = ours.var(axis=(0, 1)) / ess[0] + theirs.var(axis=(0, 1)) / ess[1]
+            gap = ours.mean(axis=(0, 1)) - theirs.mean(axis=(0, 1))
+            facts |= {
+                f"{name}_ess": ess[1],
+                f"times_{name}": (ess[0] / cpu) / (ess[1] / (warm + drawing)),
+                f"times_{name}_without_warmup": (ess[0] / cpu) / (ess[1] / drawing),
+                f"z_{name}": float(np.abs(gap / np.sqrt(square)).max()),
+            }
+        return facts
+
+    show_peer("NUTS of PyMC and numpyro on the same model", with_bridge)
 
 
 def main() -> None:

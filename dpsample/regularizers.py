@@ -51,6 +51,7 @@ __dir__ = dir_of(__all__)
 VARIANTS = ("optimized", "printed")
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class RegularizerParams(NamedTuple):
     """``r(x) = scale/2 ||x - center||_exponent^2``, for matrices of the given sides.
@@ -78,6 +79,7 @@ REG_VALUE = types.void(REGULARIZER, vector, vector)  # out[0]: r(x)
 REG_GRADIENT = types.void(REGULARIZER, vector, vector)  # out: gradient of r at x
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def weighted_distance(params: RegularizerParams, theta: Array) -> float:
     """Return the weighted norm of theta - center, with finite powers."""

@@ -6,7 +6,7 @@ l2 regularizer at which the excess risk by noise is about as large as the risk t
 regularizer adds. Their ratio :math:`x = \beta/m_0`, in the code ``clarity``, grows like
 n t M/sqrt(d) with the number of records n, the Gaussian-DP parameter t of the budget,
 the radius M of the domain and the dimension d. If it is large, the records are much
-clearer than the noise. ``studies/which_method.py`` has 225 settings in which the rules
+clearer than the noise. ``studies/which_method.py`` has 244 settings in which the rules
 were developed and validated.
 
 The names of the methods are "tail" and "average" for `NoisyGD` that averages its last
@@ -14,7 +14,8 @@ or all iterates, "scaled" for `NoisyGD` that estimates the length of its steps,
 "objective" for `ObjectivePerturbation`, "normal_equations" for `AdaSSP`, and "release"
 for a draw by `dpsample.release`. "pure" is `ObjectivePerturbation` with a random linear
 term that spends no delta, and "decaying" and "fixed" are `NoisyGD` with steps that
-decay to 0. "labels_first" is "scaled" that starts with a noisy mean label.
+decay to 0. "labels_first" is "scaled" that starts with a noisy mean label, and for the
+hinge loss "decaying" that does so and ends with a private choice.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dpsample.losses import (
     Absolute,
     CalibratedLogistic,
     CappedLogistic,
+    Hinge,
     Logistic,
     Loss,
     Quantile,
@@ -167,13 +169,15 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
 
     - logistic loss: `NoisyGD` with ``output="scaled"``, which estimates the length of
       its steps from its noisy gradients. It minimizes the calibrated loss if x < 1000.
-      If x < 500, it continues with the capped loss where the ball stops it. If x < 100
-      and the problem has an intercept, a twentieth of the square of the budget's gdp
-      buys a mean label first, and if one label is rare, descent starts at its log odds;
+      If x < 500, it continues with the capped loss where the ball stops it. If x < 300
+      and the problem has an intercept, at most a twentieth of the square of the
+      budget's gdp buys a mean label first, and if one label is rare, descent starts at
+      its log odds;
     - squared loss, on any domain: `AdaSSP`;
-    - other losses of real responses: `ObjectivePerturbation`;
+    - other losses of real responses: the tail of `NoisyGD` if x < 2000, and
+      `ObjectivePerturbation` from there on;
     - other losses of labels: the tail of `NoisyGD`, which needs less noise;
-    - losses of real responses with few coefficients, d + 1 < 0.6 (epsilon/t)^2, and
+    - losses of real responses with few coefficients, d + 1 < 0.7 (epsilon/t)^2, and
       logistic losses if x >= 400 and d + 1 < 0.8 (epsilon/t)^2: `ObjectivePerturbation`
       with the tilt "norm". Its noise is smaller, and it spends no delta.
 
@@ -182,9 +186,11 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
 
     The calibrated loss is `CalibratedLogistic`, which is half as sensitive to a record.
     Build the problem with ``advice.loss``. Non-smooth losses get `NoisyGD` with
-    ``output="decaying"``, whose steps follow its noisy gradients and decay to 0. The
-    row "fixed" of the table has fixed steps with a proved risk bound. Other domains get
-    `dpsample.release`.
+    ``output="decaying"``, whose steps follow its noisy gradients and decay to 0. If the
+    loss is the hinge loss and the problem has an intercept, a mean label comes first,
+    too, and a twentieth of the square of the gdp compares the answer with the start.
+    The row "fixed" of the table has fixed steps with a proved risk bound. Other domains
+    get `dpsample.release`.
 
     Parameters
     ----------
@@ -355,14 +361,20 @@ def _rule(facts: PublicFacts, budget: Budget, clarity: float) -> tuple[str, Loss
         why = "noisy gradients determine the size of steps that decay to 0."
         if facts.dim == 1 and isinstance(loss, Absolute | Quantile):
             why += " If the column is constant, dps.stats.quantile needs fewer records."
-        return "decaying", loss, "The loss is not differentiable everywhere: " + why
+        why = "The loss is not differentiable everywhere: " + why
+        if isinstance(loss, Hinge) and label_share(facts, budget) > 0.0:
+            first = (
+                "A noisy mean label comes first, in case one label is commoner, and "
+            )
+            first += "a private choice last, in case no column helps. "
+            return "labels_first", loss, first + why
+        return "decaying", loss, why
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
     # A pure tilt adds (d + 1) (t/epsilon)^2 times the risk of a Gaussian one.
     gdp = gdp_from_budget(budget.epsilon, budget.delta)
     excess_ratio = (facts.dim + 1.0) * (gdp / budget.epsilon) ** 2
-    is_few = excess_ratio < 0.6
     few = "in few dimensions a tilt that spends no delta (delta = 0) needs less noise."
-    if is_few and not loss.is_classification:
+    if excess_ratio < 0.7 and not loss.is_classification:
         return "pure", loss, where + few
     # The ridge of a tilt suits clear logistic losses better than descent does, which
     # makes up for a little more noise.
@@ -371,6 +383,13 @@ def _rule(facts: PublicFacts, budget: Budget, clarity: float) -> tuple[str, Loss
         is_clear = scales.smoothness >= 1000.0 * pure_noise_ridge(scales, budget)
         return "pure", loss if is_clear else CalibratedLogistic(), where + few
     if not loss.is_classification:
+        # Descent holds noise back in all directions where the records tell little.
+        if clarity < 2000.0:
+            return (
+                "tail",
+                loss,
+                where + "steps need less noise than a tilted objective.",
+            )
         return "objective", loss, where + "a ridge holds back what is left of it."
     if not isinstance(loss, Logistic):
         return "tail", loss, where + "steps need less noise than a tilted objective."
@@ -381,7 +400,7 @@ def _rule(facts: PublicFacts, budget: Budget, clarity: float) -> tuple[str, Loss
         loss, why = CalibratedLogistic(), "half the slope halves the noise, and " + why
     # Above this ratio the gradients find the intercept themselves, and short steps lose
     # more than they gain.
-    if label_share(facts, budget) > 0.0 and clarity < 100.0:
+    if label_share(facts, budget) > 0.0 and clarity < 300.0:
         first = "a noisy mean label comes first, in case one label is rare, "
         return "labels_first", loss, where + first + why
     return "scaled", loss, where + why
@@ -397,7 +416,9 @@ def label_share(facts: PublicFacts, budget: Budget) -> float:
         return 0.0
     gdp = gdp_from_budget(budget.epsilon, budget.delta)
     signal = facts.num_records * gdp / SHIFTS[budget.relation]
-    share = min(0.05, (40.0 / signal) ** 2)
+    # Log odds take a deviation of 1/40. The sign, for the hinge loss, takes less.
+    precision = 10.0 if isinstance(facts.loss, Hinge) else 40.0
+    share = min(0.05, (precision / signal) ** 2)
     # The noise of the mean, 1/(signal root(share)), is then at most 0.15, a fifth of
     # the distance from 0 at which a label counts as rare.
     return share if signal * math.sqrt(share) >= 1.0 / 0.15 else 0.0
@@ -447,6 +468,11 @@ def _methods(
     methods: dict[str, Optimizer] = {}
     if not is_smooth and not budget.is_pure:
         methods["decaying"] = NoisyGD(output="decaying")
+        share = label_share(facts, budget)
+        if isinstance(facts.loss, Hinge) and share > 0.0:
+            methods["labels_first"] = NoisyGD(
+                output="decaying", label_share=share, choice_share=0.05
+            )
         size = fixed_size(facts, scales, budget)
         methods["fixed"] = NoisyGD(output="decaying", step_size=size, risk="empirical")
         methods["tail"] = _kink_tail(facts, scales, budget)

@@ -199,6 +199,8 @@ def _quantile(level: float) -> float:
     return float(ndtri(0.5 + 0.5 * level))
 
 
+# BLAS has one thread, because the number of threads changes the last bits. NumPy
+# scalars become Python numbers.
 @pauses.single_threaded_blas()
 @check.unwrap_numpy
 def intervals(

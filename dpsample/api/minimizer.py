@@ -1,4 +1,9 @@
-"""The non-private minimum of an objective on its domain, with a proved gap."""
+"""The non-private minimum of an objective on its domain, with a proved gap.
+
+The objective is the empirical risk F of a problem, which is its mean loss, or the
+energy k (F + mu r) of a target. F is then the risk or a function of the user, r a
+regularizer of weight mu, and k an inverse temperature.
+"""
 
 from __future__ import annotations
 
@@ -103,6 +108,9 @@ class Minimum:
         )
 
 
+# The first call says that it compiles for about 5 s. Errors of functions of the user
+# are recorded, so that a message can quote them. BLAS has one thread, because the
+# number of threads changes the last bits. NumPy scalars become Python numbers.
 @screen.compiles_first(seconds=5.0)
 @recorded_errors.while_called
 @pauses.single_threaded_blas()
@@ -216,6 +224,8 @@ def _warn(result: Minimum, tolerance: float, objective: Objective) -> None:
         remedy = "Check that the objective is finite and smooth."
         if not objective.domain.is_bounded:
             remedy = "Bound the domain, or use mu > 0: there may be no minimum."
+        # The domain is bounded here. So infinity means that its support function is not
+        # known, in the direction -dual of the gap as in any other.
         elif math.isinf(support(objective.domain, result.dual)):
             remedy = "No support function of the domain is known, as a gap needs it."
     else:

@@ -111,6 +111,9 @@ def _return_at_deadline(deadline: float, draw: Callable[[], Release]) -> Release
     return answers[0]
 
 
+# ``work`` is the former name of ``num_passes``. The first call says that it compiles
+# for about 8 s. BLAS has one thread, because the number of threads changes the last
+# bits. NumPy scalars become Python numbers.
 @accept_former_names(work="num_passes")
 @screen.compiles_first(seconds=8.0)
 @pauses.single_threaded_blas()
@@ -169,8 +172,10 @@ def release(
         ``Proximal()`` if rejection is not possible or costs more. ``Global()`` and
         ``TangentCells()`` have no error gamma. At delta = 0 the first is the default,
         and the second for losses that are not smooth, with at most 3 coefficients. With
-        any delta ``Global()`` is the default for 20 to 40 coefficients, large margins
-        and at least 10,000 records, where ``Localized()`` may take many passes.
+        any delta ``Global()`` is the default for Huber losses of 20 to 25 coefficients
+        and at least 10,000 records, if k and the width are such that others take many
+        passes (`dpsample.api.release_plan.favors_global`), and ``TangentCells()`` for
+        absolute and quantile losses of one coefficient, likewise (``favors_cells``).
     max_work : float, optional
         Maximum number of passes over the records, in addition to the fit. If they do
         not suffice, nothing is released, and the budget counts as spent. At delta = 0

@@ -1,8 +1,10 @@
 """The plan of a release: what follows from public facts, and how it draws.
 
 `plan_release` calibrates and certifies the mechanism before anything is drawn.
-`ReleasePlan` then draws by one of two samplers, rejection or the proximal sampler. As
-both have a proof, the choice may depend on the records.
+`ReleasePlan` then draws by one of two samplers, rejection or the proximal sampler. Each
+has a proof that its draws are within gamma of the target in total variation, and gamma
+is part of delta. So the choice between them may depend on the records. `Global` and
+`TangentCells` are exact, and draw alone.
 """
 
 import math
@@ -23,6 +25,7 @@ from dpsample.core.streams import (
     starts,
     streams,
 )
+from dpsample.losses import Absolute, Huber, Quantile
 from dpsample.privacy import (
     Budget,
     Certificate,
@@ -89,7 +92,7 @@ ShowProgress = Callable[[str], None]
 
 
 def _show_nothing(_text: str) -> None:
-    pass
+    """Show nothing, where many draws are made at once."""
 
 
 # Samplers that have a proof.
@@ -97,13 +100,17 @@ ReleaseSampler = Localized | Proximal | Global | TangentCells
 PURE_ADVICE = (
     "Exact draws are proved for losses of this package on l2 balls, boxes and "
     "polytopes with an interior, and p = 2. Losses that are not smooth need at most 3 "
-    "coefficients. All else needs delta > 0 and Localized or Proximal."
+    "coefficients. With more, and delta = 0, take SmoothedHinge or Huber, or "
+    "dps.optimizers.HeavyTailedFrankWolfe on an l1 ball. All else needs delta > 0 and "
+    "Localized or Proximal."
 )
 
 
 class RejectionCounts(RenamedKeys):
     """Numbers of proposals, of candidates among them, and of records that were read."""
 
+    # The former name of a key, which still works with a DeprecationWarning, and the
+    # present one.
     present_keys: ClassVar[Mapping[str, str]] = {"asked": "candidates"}
 
 
@@ -121,11 +128,18 @@ class ReleasePlan:
     sampler: ReleaseSampler
     max_work: float  # passes over the records
     grid: PublicGrid  # on which theta is released
-    may_decide_exactly: bool  # whether public facts allow rejection by exact arithmetic
+    # Whether public facts allow rejection by exact arithmetic. Then the bound of its
+    # rounding errors is finite, because loss, regularizer and domain can be computed to
+    # any number of digits. The certificate assumes real arithmetic in both cases.
+    may_decide_exactly: bool
 
     @property
     def gamma(self) -> float:
-        """Total-variation error of the sampler in exact arithmetic."""
+        """Total-variation error of the sampler in exact arithmetic.
+
+        The certificate states the gamma of the mechanism. A thousandth of it,
+        `FLOAT_SHARE`, is reserved for rounding errors, and the sampler has the rest.
+        """
         return (1.0 - exact_rejection.FLOAT_SHARE) * self.mechanism.gamma
 
     def with_records(self, problem: Problem) -> "ReleasePlan":
@@ -151,14 +165,15 @@ class ReleasePlan:
     def rejection_sampler(self) -> PreparedLocalized | None:
         """Rejection on the localized region, if it is practical or the only way.
 
-        Its pilot run has public random bits, so its choices depend on the records only.
+        The pilot run has a public seed, 0, so its choices depend on the records only.
         They are the same for all releases and do not change the distribution of draws.
         """
         if self.localization is None:
             return None
-        # Public seed of the pilot run, see `ReleasePlan.rejection_sampler`.
         prepared = self.localization.prepare(streams(0, 1)[0])
-        if prepared.is_practical or not self.has_proximal_proof:
+        # It accepts in time if at least one of 100,000 candidates is accepted. The
+        # choice is between samplers with a proof each, so it may depend on records.
+        if prepared.accepts_in_time or not self.has_proximal_proof:
             return prepared
         return None
 
@@ -200,6 +215,8 @@ class ReleasePlan:
         """Metrics and start of the proximal sampler."""
         sampler = self.sampler if isinstance(self.sampler, Proximal) else Proximal()
         target = self.target
+        # Proximal draws need an interior. A domain may be flat without equalities, as
+        # the simplex is, on which rejection draws directly.
         if metric.is_flat(target.domain, target.dim):
             target = self.reduced_target.target
         return ProximalSetting.from_sampler(sampler, target)
@@ -219,6 +236,7 @@ class ReleasePlan:
         elif self.localization is not None:
             target, start = self.localization.target, self.localization.mode
         if start is not None:
+            # With mu = 0 the energy is k F, so its minimizer is the one of the risk F.
             mode = modes.find(target, 0.0, start, max_decrement=0.1)
             if mode is not None:
                 return self.lift(mode.point)
@@ -269,8 +287,12 @@ class ReleasePlan:
         is_compiled = self.is_rejection_cheap and self.exact_sampler is None
         if is_compiled and generator.is_known and not has_equalities(self.target):
             assert self.rejection_sampler is not None
-            seed_words, limits = starts(seeds, 1), (self.grid.numbers, self.max_work)
-            self.rejection_sampler.draw_many(generator, seed_words, thetas, limits)
+            # Child 1 of a seed is ``stream`` below, so both ways give the same draws.
+            seed_words = starts(seeds, 1)
+            grid_and_work = self.grid.numbers, self.max_work
+            self.rejection_sampler.draw_many(
+                generator, seed_words, thetas, grid_and_work
+            )
         for i in np.flatnonzero(np.isnan(thetas[:, 0])).tolist():
             pilot, stream = streams(seeds[i], 2)
             thetas[i] = self.draw(pilot, stream, _show_nothing)[0]
@@ -279,7 +301,11 @@ class ReleasePlan:
     def _draw_globally(
         self, stream: np.random.Generator, show: ShowProgress
     ) -> tuple[Array, dict[str, object]]:
-        """Draw exactly on the whole domain. Theta depends on the draw's cell only."""
+        """Draw exactly on the whole domain, and release the nearest grid point.
+
+        The draw is an exact real number, of which more digits are computed on demand. A
+        *cell* is the set of points with the same nearest grid point.
+        """
 
         def on_passes(done: float) -> None:
             show(f"{NOT_PRIVATE}: {done:.3g} passes over the records so far")
@@ -287,6 +313,7 @@ class ReleasePlan:
         prepared = self.global_sampler
         accepted, counts = prepared.draw(stream, self.max_work, on_passes=on_passes)
         cells = prepared.decisions.cell(accepted, self.grid.step)
+        # ``cells`` are the integers of the nearest multiples of the grid's step.
         point = self.grid.step * np.array([float(cell) for cell in cells])
         return self.grid.round(point), {
             "method": "cells" if isinstance(self.sampler, TangentCells) else "global",
@@ -303,13 +330,13 @@ class ReleasePlan:
     ) -> tuple[Sequence[Decimal] | Array | None, dict[str, int]]:
         """Draw by rejection. Return None if the proximal sampler should take over.
 
-        Draws with exact decisions give up at a public limit only, because delta
-        includes their rounding errors but not the proximal sampler's. Other draws give
-        up after `PATIENCE` times the expected number of proposals.
+        Draws with exact decisions give up at a public limit only, because no rounding
+        error changes them, and the proximal sampler decides in doubles. Other draws
+        give up after `PATIENCE` times the expected number of proposals.
         """
         storage, passes = prepared.target.storage, prepared.expected_passes
         seconds = max(prepared.expected_seconds, passes * storage.pass_seconds)
-        about = "about" if prepared.is_practical else "more than"
+        about = "about" if prepared.accepts_in_time else "more than"
         size = (
             f"{passes:.3g} passes over the records of {storage.pass_bytes / 1e9:.3g} GB"
         )
@@ -356,6 +383,7 @@ class ReleasePlan:
         theta = self.lift(state.position)
         if not np.isfinite(self.target.energy(theta)):
             raise_unless_ok(FUNCTION_FAILED)
+        # The grid takes free coordinates too, which are fewer than those of theta.
         return self.grid.round(state.position), {
             "method": "proximal",
             "decisions": "doubles",
@@ -458,8 +486,8 @@ def plan_release(
         # Verification reads public numbers only, so it fails for all records or for
         # none.
         verify_own(certificate)
-        is_full_rejection = isinstance(chosen_sampler, Localized)
-        is_full_rejection = is_full_rejection and not has_equalities(target)
+        # In free coordinates the proof of exact decisions does not apply.
+        is_full = isinstance(chosen_sampler, Localized) and not has_equalities(target)
         return ReleasePlan(
             mechanism=mechanism,
             certificate=certificate,
@@ -467,7 +495,7 @@ def plan_release(
             sampler=chosen_sampler,
             max_work=max_passes,
             grid=grid,
-            may_decide_exactly=is_full_rejection and math.isfinite(error_bound),
+            may_decide_exactly=is_full and math.isfinite(error_bound),
         )
 
     return problem._reuse_plan(key, make_plan)
@@ -487,20 +515,44 @@ def _check_has_no_limit(max_work: float | None, *, has_deadline: bool) -> None:
 
 
 def favors_global(target: Gibbs) -> bool:
-    """Return whether `Global` is expected to take far fewer passes than `Localized`.
+    """Return whether `Global` is expected to be far faster than `Localized`.
 
-    The answer follows from public facts. With 20 to 40 coefficients, margins of 10 and
-    more and this many records, `Localized` took 4 to 200,000 times as many passes on
-    made and real records. Both take about as long to find the mode and their bounds.
-    With less of each, neither takes many passes, and compiled draws are faster.
+    The answer follows from public facts. `Global` takes about five times as long to
+    find its bounds, so it must save a hundred passes and more. For a Huber loss of
+    width w, k w^2/d compares w with the spread of margins under the target. From 8 to
+    16 the quadratic of `Localized` fits badly, and the proximal sampler takes tens of
+    thousands of passes, while `Global` took 1 to 4000. Releases were 3 to 50 times as
+    fast on made records. Below, `Global` takes too many passes as well, and above,
+    `Localized` is cheap. Logistic losses have no such range.
     """
     facts = target.problem.facts
-    is_large = facts.num_records >= 10_000 and 20 <= facts.dim <= 40
-    if not (is_large and facts.margin_bound >= 10.0):
+    loss = facts.loss
+    if not (isinstance(loss, Huber) and facts.num_records >= 10_000):
         return False
-    is_narrow = target.k * facts.margin_bound >= 1e4
+    if not (20 <= facts.dim <= 25 and facts.margin_bound >= 10.0):
+        return False
+    is_between = 8.0 <= target.k * loss.width**2 / facts.dim <= 16.0
     is_proved = not explain_unsupported_facts(facts, target.regularizer)
-    return is_narrow and is_proved and target.mu > 0.0
+    return is_between and is_proved and target.mu > 0.0
+
+
+def favors_cells(target: Gibbs) -> bool:
+    """Return whether `TangentCells` is expected to be faster than `Proximal`.
+
+    The answer follows from public facts. On the line a draw by cells takes one pass
+    over the records after some tens of passes for the cells. With k of at most n,
+    margins of 1 and more and at least 10,000 records, `Proximal` took hundreds to tens
+    of thousands of passes for absolute and quantile losses, and releases by cells were
+    2 to 50 times as fast. For hinge losses, larger k or narrow domains `Proximal` can
+    take few passes, and so it can with more coefficients, where cells take longer.
+    """
+    facts = target.problem.facts
+    if not (isinstance(facts.loss, Absolute | Quantile) and facts.dim == 1):
+        return False
+    if not (facts.num_records >= 10_000 and facts.margin_bound >= 1.0):
+        return False
+    is_proved = not explain_unsupported_cells(facts, target.regularizer)
+    return target.k <= facts.num_records and is_proved
 
 
 def _choose_sampler(
@@ -517,6 +569,8 @@ def _choose_sampler(
         )
     facts, regularizer = target.problem.facts, target.regularizer
     if is_pure and sampler is None:
+        # `has_decimals` says that decimals compute the loss, and `has_digits` that it
+        # is smooth as well. `Global` needs a smooth loss, `TangentCells` does not.
         has_cells = facts.loss.has_decimals and not facts.loss.has_digits
         sampler = TangentCells() if has_cells else Global()
     if isinstance(sampler, Global | TangentCells):
@@ -529,6 +583,8 @@ def _choose_sampler(
         return sampler
     if sampler is None and favors_global(target):
         return Global()
+    if sampler is None and favors_cells(target):
+        return TangentCells()
     is_supported, reason = Localized()._supports(target)
     if sampler is None:
         sampler = Localized() if is_supported else Proximal()

@@ -1,4 +1,13 @@
-"""The function for studies: many draws from a target, none of them releasable."""
+"""The function for studies: many draws from a target, none of them releasable.
+
+The target has the density e^{-k (F + mu r)} on a convex domain. F is the mean loss of
+the records or a function of the user, r a regularizer of weight mu, and k an inverse
+temperature.
+
+Ctrl-C is collected in ``interrupts``, a list of its times that is true once there is
+one. While ``interrupts.is_raised`` is set, where nothing would be lost, it raises a
+`KeyboardInterrupt` instead.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +70,9 @@ LIMIT_REMEDY = (
 )
 
 
+# The first call says that it compiles for about 10 s. BLAS has one thread, because the
+# number of threads changes the last bits. NumPy scalars become Python numbers. Errors
+# of functions of the user are recorded, so that a message can quote them.
 @screen.compiles_first(seconds=10.0)
 @pauses.single_threaded_blas()
 @checks.unwrap_numpy
@@ -87,7 +99,8 @@ def sample(
     Parameters
     ----------
     target : Gibbs or Density
-        The density :math:`e^{-k(F + \mu r)}` on its domain.
+        The density :math:`e^{-k(F + \mu r)}` on its domain, with the mean loss F, or a
+        function of yours, and the regularizer r.
     sampler : "auto" or Sampler
         Any sampler of `dpsample.samplers`. "auto" chooses one by dimension, number of
         records, smoothness and domain, and gives the reason.
@@ -112,15 +125,15 @@ def sample(
         discarded, fixes the number of draws, at most 1000 times ``num_draws``. A
         warning reports if they turn out to be too few.
     init : array of shape (dim,) or (num_chains, dim), optional
-        Starts of the chains. By default they are dispersed about the mode, and 128
-        chains or more start from 8 points.
+        Starts of the chains. By default they are dispersed about the mode. 128 chains
+        or more start from 8 points, so that each point has a *superchain*.
     checkpoint : path, optional
         File from which an interrupted run goes on, bit for bit.
     check : bool
         Warn if R-hat is above 1.01 or the effective sample size below 400 for a
         coefficient or its squared deviation from the mean. The limits for short runs
         allow deviations that independent draws show as well. 128 chains or more of
-        fewer than 100 draws are judged by nested R-hat.
+        fewer than 100 draws are judged by nested R-hat, which compares superchains.
     max_seconds : float, optional
         Time after which no more draws are made, in seconds from the call. It includes
         the choice of a sampler, its warm-up and compilation, and not the work on the
@@ -146,9 +159,9 @@ def sample(
 
         Ctrl-C returns the draws that every chain has made, at once, also while they are
         judged. They have no verdict, which `diagnostics.check` gives. After
-        ``max_seconds`` they have one, and ``is_out_of_time`` is true. ``lp`` is NaN
-        where the sampler did without it, if all of these draws together would need more
-        than 5e8 losses of records.
+        ``max_seconds`` they have one, and ``is_out_of_time`` is true. Some samplers do
+        not compute ``lp``. It is added at the end, unless this takes more than 5e8
+        losses of records, some seconds of work. Then it is NaN.
 
     Raises
     ------
@@ -201,7 +214,7 @@ def sample(
     libraries = None if "xarray" in sys.modules else Thread(target=_load_libraries)
     if libraries is not None:
         libraries.start()
-    with pauses.hold_interrupts() as interrupts:
+    with pauses.hold_interrupts() as interrupts:  # see the module's docstring
         runs = _run(plan, interrupts)
         results = _judge(plan, runs, interrupts, libraries)
         tree = _pack(plan, runs, results)
@@ -254,8 +267,8 @@ class _Options:
 class _Plan:
     """All that is fixed before the first draw of a chain.
 
-    The chains run on the ``inner`` target. It is the caller's, or the one in the free
-    coordinates of a polytope with equalities.
+    The chains run on the ``inner`` target. It is the caller's, or ``reduced.target`` in
+    other coordinates, see `_reduce_if_needed`.
     """
 
     options: _Options
@@ -264,19 +277,19 @@ class _Plan:
     choice: SamplerChoice  # method, reason and prepared chain
     num_warmup: int
     given_starts: list[Array]  # one for each chain if the caller gave them, or empty
-    groups: Ints | None  # superchain of each chain
-    root: np.random.SeedSequence
-    chain_streams: list[np.random.Generator]
+    groups: Ints | None  # superchain of each chain, None if there are few chains
+    root: np.random.SeedSequence  # the seed of the call
+    chain_streams: list[np.random.Generator]  # one for each chain, as the next
     trial_streams: list[np.random.Generator]
 
     @property
     def sampler_name(self) -> str:
         """Sampler with its options, as text."""
-        return repr(self.choice[0])
+        return repr(self.choice.sampler)
 
     def starts(self, streams: list[np.random.Generator]) -> list[Array]:
         """Return the starts of all chains, dispersed ones drawn from the streams."""
-        prepared = self.choice[2]
+        prepared = self.choice.prepared
         if self.given_starts:
             return self.given_starts
         return _starts(self.inner, prepared, streams, self.groups)
@@ -289,11 +302,16 @@ class _Plan:
         name = text_with_former_names(type(method), repr(method))
         return identity_of(name, *numbers)
 
-    def moving(self, draws: Array) -> Array:
-        """Coefficients that the domain leaves free, whose effective size counts."""
+    def select_free(self, draws: Array) -> Array:
+        """Return the coefficients that the domain leaves free, the last axis of draws.
+
+        Their effective size counts. A coefficient that equalities fix has none.
+        """
         if self.reduced is None:
             return draws
-        return draws @ self.reduced.basis[self.reduced.moves].T
+        # The basis (dim, rank) maps free coordinates to coefficients up to a constant,
+        # which no effective size depends on. The rows are of coefficients that vary.
+        return draws @ self.reduced.basis[self.reduced.is_free].T
 
     def lift(self, draws: Array) -> Array:
         """Return draws in the coordinates of the caller."""
@@ -305,7 +323,7 @@ def _plan(
 ) -> _Plan:
     """Choose the sampler, and tune it on a stream of its own."""
     target, num_chains = options.target, options.num_chains
-    reduced = _reduce_if_flat(target)
+    reduced = _reduce_if_needed(target)
     inner = target if reduced is None else reduced.target
     if reduced is not None:
         # Rounding errors of the change of coordinates may leave the domain.
@@ -318,7 +336,7 @@ def _plan(
     with _until(options.limit, options.max_seconds):
         method, reason, prepared = _choose(inner, options.sampler, pilot_stream)
     if given_starts:
-        prepared = _begun(inner, prepared, given_starts)
+        prepared = _with_bounds_from_starts(inner, prepared, given_starts)
     num_warmup = options.num_warmup
     return _Plan(
         options=options,
@@ -357,7 +375,9 @@ def _run(plan: _Plan, interrupts: pauses.Interrupts) -> _Runs:
         trial = None
     else:
         trial = TrialRun(options.target_ess, num_draws)
-        # The other half is for the chains that are returned.
+        # The other half is for the chains that are returned. ``extend`` gets the draws
+        # of all chains after each round, and returns the number of draws to go on to.
+        # The run ends when it has so many.
         half = options.limit.halfway()
         run, seconds = _run_chains(
             plan,
@@ -365,11 +385,12 @@ def _run(plan: _Plan, interrupts: pauses.Interrupts) -> _Runs:
             f"{method!r}: how many draws?",
             plan.trial_streams,
             num_draws,
-            extend=lambda draws: trial(plan.moving(draws)),
+            extend=lambda draws: trial(plan.select_free(draws)),
             limit=half,
         )
+        # If the time ended the trial run, its present draws fix the length.
         if half.is_over():
-            trial.cut(plan.moving(run.draws))
+            trial.cut(plan.select_free(run.draws))
         num_draws = trial.length
         if interrupts:
             return _Runs(chains=run, trial=trial, num_seconds_before=seconds)
@@ -379,7 +400,8 @@ def _run(plan: _Plan, interrupts: pauses.Interrupts) -> _Runs:
             title,
             plan.chain_streams,
             num_draws,
-            # A checkpoint of a longer run will do, too.
+            # No more than these are drawn. With ``extend`` a checkpoint of a longer run
+            # is accepted, too.
             extend=lambda _: num_draws,
             is_returned=True,
         )
@@ -401,9 +423,11 @@ def _run_chains(
 ) -> tuple[chains.Chains, float]:
     """Run all chains on their streams. Return them, and the seconds before.
 
-    A run that ``is_returned`` has the checkpoint, and keeps its warm-up on request.
+    ``extend`` returns the number of draws per chain to go on to, from the draws so far.
+    Without it there are ``num_draws``. A run that ``is_returned`` has the checkpoint,
+    and keeps its warm-up on request.
     """
-    options, prepared = plan.options, plan.choice[2]
+    options, prepared = plan.options, plan.choice.prepared
     # Without a draw there is nothing to keep, so a Ctrl-C raises.
     interrupts.is_raised = True
     with _until(options.limit, options.max_seconds):
@@ -460,6 +484,7 @@ def _judge(
     if trial is not None:
         sizes["target_ess"] = trial.target_size
     try:
+        # The draws are safe. So a Ctrl-C may leave this block at any point.
         interrupts.is_raised = True
         is_interrupted = bool(interrupts)
         if libraries is not None:
@@ -484,11 +509,13 @@ def _judge(
                 column = NUM_STATS + names.index("num_divergences")
                 count = int(run.stats[..., column].sum())
                 facts.warn_of_divergences(count, run.stats[..., 0].size)
+            # A nested R-hat above 1 means that chains remember their starts. Then the
+            # first remedy is a longer warm-up.
             if not facts.is_independent:
                 verdict.warn(facts.remedy(forgets_starts=not verdict.is_nested))
         if trial is not None and not is_interrupted:
-            moving, has_warned = plan.moving(run.draws), run.is_out_of_time
-            sizes |= trial.report(moving, facts, has_warned=has_warned)
+            free_draws, has_warned = plan.select_free(run.draws), run.is_out_of_time
+            sizes |= trial.report(free_draws, facts, has_warned=has_warned)
     except KeyboardInterrupt:
         is_interrupted = True
     interrupts.is_raised = False
@@ -555,14 +582,19 @@ def _warn_of_violations(target: GibbsTarget, num_outside: int) -> None:
         )
 
 
-def _begun(target: GibbsTarget, prepared: Any, starts: list[Array]) -> Any:
-    """Return the chain with what is proved of it from the caller's starts."""
+def _with_bounds_from_starts(
+    target: GibbsTarget, prepared: Any, starts: list[Array]
+) -> Any:
+    """Return the chain with bounds that hold from the caller's starts.
+
+    For `Proximal` the bound of the start's distance from the target is computed again.
+    A bias bound of another sampler is removed, because it is for the sampler's start.
+    """
     if isinstance(prepared, PreparedProximal):
         metric = prepared.metric
         gibbs: Any = target
         bound = max(start_bound(gibbs, metric, start) for start in starts)
         return dataclasses.replace(prepared, start_bound=bound)
-    # The bound is for a start that the sampler chose, not for another one.
     if "bias_bound" in prepared.settings:
         rest = dict(prepared.settings)
         del rest["bias_bound"]
@@ -573,8 +605,10 @@ def _begun(target: GibbsTarget, prepared: Any, starts: list[Array]) -> Any:
 def _settings_of_run(prepared: Any, warmup: int, num_draws: int) -> Settings:
     """Return the chain's settings, with a bias bound that holds for each draw, or none.
 
-    Nothing is proved of fewer steps than the certified ones. Each further step adds the
-    bias of one conditional draw.
+    The bound of `RandomizedSeries` is proved for a number of certified steps. Nothing
+    is proved of fewer, so the bound is removed if the first draw has fewer. Each
+    further step adds ``overshoot_bound``, the bias of one conditional draw. The last
+    draw has the most.
     """
     settings: dict[str, Any] = dict(prepared.settings)
     if "bias_bound" in settings:
@@ -591,10 +625,12 @@ def _load_libraries() -> None:
     import xarray  # noqa: F401
 
 
-def _reduce_if_flat(target: GibbsTarget) -> ReducedTarget | None:
-    """Return the target in free coordinates, if its domain is flat or large.
+def _reduce_if_needed(target: GibbsTarget) -> ReducedTarget | None:
+    """Return the target in the coordinates in which chains run, None for its own.
 
-    In the coordinates of a large polytope its facets are at similar distances.
+    A domain with equalities is flat, and chains need its free coordinates. A large
+    polytope has coordinates in which its facets are at similar distances. They are used
+    where it is possible and there is no regularizer.
     """
     if not target.domain.has_round_coordinates:
         return None
@@ -602,6 +638,8 @@ def _reduce_if_flat(target: GibbsTarget) -> ReducedTarget | None:
     # A regularizer measures distances in the domain's own coordinates.
     if not is_flat and (reason or target.mu > 0.0):
         return None
+    # In free coordinates the target keeps its form only with a quadratic regularizer
+    # and a loss of the margin.
     if reason:
         checks.fail("target", "quadratic and of margins", target, reason)
     return reduce(target)
@@ -620,7 +658,8 @@ def _choose(
     if not isinstance(sampler, Sampler):
         remedy = 'Use "auto", or a sampler such as dps.samplers.MALA().'
         checks.fail("sampler", "a Sampler", checks.describe(sampler), remedy)
-    # Samplers that read records have no use for what is left of a density without them.
+    # A Density has no records. Samplers that read single records would fail later, with
+    # an error that does not say so.
     if target.num_records == 0:
         sampler.require(target)
     return SamplerChoice(sampler, "chosen by the caller", sampler.prepare(target, rng))
@@ -629,7 +668,12 @@ def _choose(
 def _facts(
     target: GibbsTarget, sampler_used: Sampler, prepared: Prepared, sampler: object
 ) -> RunFacts:
-    """Return the facts that decide which remedies make sense."""
+    """Return the facts that decide which remedies make sense.
+
+    Samplers set two keys of the settings. `BilliardHMC` sets ``has_settled``, whether
+    its warm-up has found a mass matrix. `LaplaceIndependence` and
+    `FactorizedMetropolis` set ``reaches_tails``, whether they propose far enough out.
+    """
     return RunFacts(
         is_independent=sampler_used.exactness == "iid",
         is_automatic=isinstance(sampler, str),

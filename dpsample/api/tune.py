@@ -80,6 +80,8 @@ class Choice(Fit):
         return f"Choice({candidate},\n  {super().__repr__()})"
 
 
+# BLAS has one thread, because the number of threads changes the last bits. NumPy
+# scalars become Python numbers.
 @pauses.single_threaded_blas()
 @check.unwrap_numpy
 def tune(

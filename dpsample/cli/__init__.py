@@ -9,8 +9,6 @@ from dpsample.core.public import dir_of
 __all__ = ["main"]
 __dir__ = dir_of(__all__)
 
-# Exit codes.
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.

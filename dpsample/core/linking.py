@@ -7,6 +7,7 @@ optimized and assembled once, together with all kernels that it calls.
 """
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -234,4 +235,6 @@ class KernelDispatcher(CheckedDispatcher):
         )
         key = object()
         context.insert_user_function(key, result.fndesc, [library])
+        # A user's function goes with its object, and its code with it.
+        weakref.finalize(self, context.remove_user_function, key).atexit = False
         return key, result

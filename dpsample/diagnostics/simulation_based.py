@@ -1,5 +1,8 @@
 """Simulation-based calibration: rank tests of a whole posterior computation.
 
+The target is the density e^{-k (F + mu r)} on a domain, with the mean loss F of n
+records, a regularizer r of weight mu >= 0 and an inverse temperature k > 0.
+
 Let theta be drawn from the prior e^{-k mu r}, and labels from the likelihood e^{-k F}
 given theta. Then theta is one more draw from the posterior of these labels, so its rank
 among independent posterior draws is uniform (arXiv:1804.06788). The likelihood must be
@@ -102,6 +105,8 @@ class Calibration:
         ax = axes(ax, figsize=(6.0, 4.0))
         size, levels = len(self.ranks), np.arange(self.num_draws + 1)
         uniform = (levels + 1.0) / (self.num_draws + 1.0)
+        # The distribution function of ``size`` uniform ranks leaves this band with the
+        # probability of the level at most (Dvoretzky, Kiefer, Wolfowitz, Massart).
         band = threshold(self.false_alarm / len(self.names), size)
         ax.axhspan(-band, band, facecolor="0.92", edgecolor="0.5", zorder=0)
         for name, ranks in zip(self.names, self.ranks.T, strict=True):
@@ -266,8 +271,10 @@ def prior(
         response_bound=1.0,
     )
     alone = Gibbs(flat, k=target.k, mu=target.mu, regularizer=target.regularizer)
+    # Both are names in `laws.REFERENCES`, exact draws one by one, or long chains of the
+    # proximal sampler. ``choose`` raises if there is no proof for the latter.
     name = "exact draws" if draws_exactly(alone) else laws.choose(alone, "proximal")
-    # Total variation of all prior draws together, where they are not exact.
+    # 1e-6 is the total variation of all prior draws together, if they are not exact.
     return laws.drawer(alone, name, 1e-6 / count, rng)
 
 
@@ -305,6 +312,9 @@ def _spacing(target: Gibbs, sampler: Sampler, rng: np.random.Generator) -> int:
     if sampler.exactness == "iid":
         return 1
     draws = _draw_spaced(sampler, target, rng, PILOT_DRAWS, 1)
+    # `laws.SPACING`, 2, is the distance of draws that count as independent, in
+    # integrated autocorrelation times. This time is the number of draws over their
+    # effective size.
     size = laws.smallest_ess(draws[None])
     return max(1, int(np.ceil(laws.SPACING * PILOT_DRAWS / max(size, 1.0))))
 

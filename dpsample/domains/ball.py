@@ -57,6 +57,7 @@ MAX_STEPS = 200
 MAX_EXPONENT = 700.0
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def ball_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if the distance to the center is at most the radius."""

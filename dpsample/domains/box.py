@@ -31,6 +31,7 @@ from dpsample.numerics.norms import norm
 SAFE = 1.0 - 8.0 * 2.0**-53
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def box_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if every coordinate is between its bounds, otherwise 0."""

@@ -50,6 +50,7 @@ membership_at = function_at(IS_INSIDE)
 normal_at = function_at(NORMAL)
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def custom_contains(body, theta, out):
     """Write 1 inside and 0 outside; NaN stays if the user's function raised."""

@@ -157,6 +157,7 @@ def simulate_width(
     return Width(length * float(heights.mean()), length * error)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class Body(NamedTuple):
     """Parameters of a domain's compiled functions, one compiled type for all domains.

@@ -29,6 +29,7 @@ SAFE = 1.0 - 2.0**-50
 MAX_STEPS = 100
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def root_times(body, i, offset):
     """Return the product of a row of the root with a vector."""

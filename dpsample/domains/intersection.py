@@ -55,6 +55,7 @@ chord_at = function_at(CHORD)
 exit_at = function_at(EXIT)
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def intersection_contains(body, theta, out):
     """Write 1 if all parts contain the point, otherwise 0."""

@@ -60,6 +60,7 @@ MANY = 50
 LARGE = 50
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Return ``max_i <a_i, theta + t direction> - b_i`` over the inequalities."""
@@ -76,10 +77,40 @@ def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> floa
     return worst
 
 
+# The sums may be taken in any order, so that the loop is vectorized.
+@kernel(counts_references=False, fastmath={"reassoc", "contract"})
+def sum_quickly(matrix: Array, i: int, theta: Array) -> tuple[float, float]:
+    """Return the sum of the products of a row and a point, and of their sizes."""
+    total, size = 0.0, 0.0
+    for j in range(len(theta)):
+        product = matrix[i, j] * theta[j]
+        total += product
+        size += abs(product)
+    return total, size
+
+
+@kernel(counts_references=False)
+def holds(body: Body, i: int, theta: Array) -> bool:
+    """Return whether ``<a_i, theta> <= b_i`` for the sum from left to right.
+
+    A vectorized sum takes a tenth of the time. It decides unless the difference is as
+    small as the rounding errors of both sums, each at most n 2^-53 times the sum of the
+    sizes, nearly.
+    """
+    total, size = sum_quickly(body.matrix, i, theta)
+    # Products below the smallest normal number have errors that are below 1e-300.
+    error = 2.0**-50 * len(theta) * size + 1e-300
+    if total + error <= body.bounds[i]:
+        return True
+    return bool(inner(body.matrix[i], theta) <= body.bounds[i])
+
+
 @kernel(counts_references=False)
 def polytope_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if every inequality holds, and every equality up to the tolerance."""
-    inside = largest_excess(body, theta, theta, 0.0) <= 0.0
+    inside = True
+    for i in range(body.num_rows, len(body.bounds)):
+        inside = inside and holds(body, i, theta)
     for i in range(body.num_rows):
         rest = inner(body.matrix[i], theta) - body.bounds[i]
         inside = inside and abs(rest) <= body.tolerance

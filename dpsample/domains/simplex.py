@@ -17,6 +17,7 @@ from dpsample.domains.polytope import Polytope
 from dpsample.numerics.norms import norm
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def simplex_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if no coordinate is negative and the sum is 1 up to the tolerance."""

@@ -17,6 +17,7 @@ from dpsample.domains.exits import no_exit
 from dpsample.numerics.norms import norm
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def whole_space_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if every coordinate is finite, otherwise 0."""

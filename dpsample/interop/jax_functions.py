@@ -180,6 +180,8 @@ class _Callback:
                 check.fail("function", condition, _describe(error))
             except ValueError as readable:
                 pauses.defer_error(readable)
+        # A Ctrl-C is raised at the end of the compiled call. If there is none, the
+        # density is still being checked, and `from_jax` raises it.
         elif not pauses.defer_error(error):
             self.interrupt = error
 

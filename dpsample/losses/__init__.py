@@ -13,6 +13,7 @@ from dpsample.losses.custom import Custom, custom
 from dpsample.losses.loss import Loss, from_dict, registry
 from dpsample.losses.record_gradient import RecordGradient, record_gradient
 from dpsample.losses.regression import Absolute, Huber, PowerFour, Quantile, Squared
+from dpsample.numerics.stable import softplus, softplus_and_sigmoid
 
 __all__ = [
     "Absolute",
@@ -32,6 +33,8 @@ __all__ = [
     "custom",
     "from_dict",
     "record_gradient",
+    "softplus",
+    "softplus_and_sigmoid",
 ]
 __dir__ = dir_of(__all__)
 # By name, all that need no function of the user: what commands and `warm` know.

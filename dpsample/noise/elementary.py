@@ -1,5 +1,8 @@
 """Independent Gaussian and Laplace numbers and integers, and Gaussian matrices.
 
+A noisy answer is the multiple of a public *step* next to query + noise, see `noise`. No
+rounding error of the sum changes it, except with a probability below 2^-80.
+
 A symmetric d x d matrix gets noise of standard deviation s on the diagonal and
 s/sqrt(2) off it. The upper triangle, with its off-diagonal entries times sqrt(2), is a
 vector with the Frobenius norm of the matrix, so that its noise has standard deviation s
@@ -17,7 +20,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.noise.noise import (
-    REACH,
+    MAX_QUERY_STEPS,
     Noise,
     Size,
     add_gaussian,
@@ -31,16 +34,23 @@ from dpsample.numerics.lazy_reals import BLOCK_WORDS, LazyReal, is_less, uniform
 
 
 class IndependentNoise(Noise):
-    """Base of noise in independent coordinates, whose sums are rounded exactly."""
+    """Base of noise in independent coordinates.
 
+    The real sum of value and noise is rounded to the nearest multiple of the step.
+    """
+
+    # Kernel (rng, scale, step, values) that adds noise to the values in place.
     _add: ClassVar[Callable[..., None]]
 
     def _as_independent(self, dim: int) -> Noise:
+        """Return this noise: `Noise._noisy` draws noise of all classes in this form."""
         del dim
         return self
 
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
+        """Return values, shape (dim,), plus one draw of the noise, on the grid."""
         # Exact digits take about eight times as long as an ordinary Gaussian number.
+        # Scale and step are the same for each coordinate, so they are asked for one.
         out = values.copy()
         for part in parts(out[:, None], cost=8):
             self._add(rng, self._min_scale(1), self._step(1), part[:, 0])
@@ -165,17 +175,21 @@ class DiscreteLaplace(Noise):
         return [discrete_laplace_integer(rng, scale) for _ in range(count)]
 
     def _as_independent(self, dim: int) -> Noise:
+        """Return this noise, whose coordinates are independent."""
         del dim
         return self
 
     def _step(self, dim: int) -> float:
+        """Return the step of the grid of answers, which are integers."""
         del dim
         return 1.0
 
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
-        # Queries are cut off before the noise is added, which moves no two of them
-        # apart. So the sensitivity holds.
-        whole = np.clip(np.floor(np.nan_to_num(values, nan=0.0)), -REACH, REACH)
+        """Return values, shape (dim,), plus one draw of the noise."""
+        # Queries are cut off at 2^51 before the noise is added, which moves no two of
+        # them apart. So the sensitivity holds.
+        whole = np.floor(np.nan_to_num(values, nan=0.0))
+        whole = np.clip(whole, -MAX_QUERY_STEPS, MAX_QUERY_STEPS)
         noise = self._integers(rng, len(whole))
         # The sums are cut off, and not the noise, whose end would reveal the query.
         sums = [_cut_off(int(v) + z) for v, z in zip(whole, noise, strict=True)]
@@ -193,8 +207,11 @@ class DiscreteLaplace(Noise):
 
 
 def _cut_off(value: int) -> int:
-    """Return the nearest integer up to 2^52 in size, which is exact in a double."""
-    largest = int(2.0 * REACH)
+    """Return the nearest integer up to 2^52 in size, which is exact in a double.
+
+    It is twice the limit of queries, so noise of the size of 2^51 is not cut off.
+    """
+    largest = int(2.0 * MAX_QUERY_STEPS)
     return min(max(value, -largest), largest)
 
 
@@ -214,7 +231,7 @@ def _rounded_laplace_sum(
     of the interval give the same whole number. A step is a power of two.
     """
     size = _exponential_in_turn(word)
-    query = min(max(query, -REACH * step), REACH * step)
+    query = min(max(query, -MAX_QUERY_STEPS * step), MAX_QUERY_STEPS * step)
     center, center_bits = _shifted(query, step)
     factor, factor_bits = _shifted(scale if word() & 1 == 0 else -scale, step)
     while True:
@@ -391,17 +408,22 @@ def add_symmetric_gaussian(
 def denoise(matrix: Array, stddev: float) -> tuple[Array, Array]:
     r"""Estimate A from M = A + noise, as eigenvalues and M's eigenvectors v_i.
 
-    The noise E pushes the eigenvalues l_i of M apart. By Stein's identity, with the
-    derivative of v_i v_i^T in M,
+    The noise E has the standard deviation s = ``stddev`` of the module. It pushes the
+    eigenvalues l_i of M apart. Stein's identity for Gaussian noise is E[<E, f(M)>] =
+    s^2 E[div f(M)]. For f(M) = v_i v_i^T perturbation theory gives dv_i =
+    sum_{j != i} v_j (v_j^T dM v_i) / (l_i - l_j), hence the divergence is
+    sum_{j != i} 1 / (l_i - l_j):
 
     .. math:: \mathbb E\, v_i^T E v_i
        = s^2\, \mathbb E \sum_{j \ne i} 1/(l_i - l_j).
 
     So l_i minus that sum is an unbiased estimate of v_i^T A v_i, the best eigenvalue in
-    the Frobenius norm for these vectors. With g = l_i - l_j, g/(g^2 + s^2/2) in place
-    of 1/g bounds its variance. (In Bun, Allez, Bouchaud and Potters, arXiv:1502.06736,
-    this is the width for a semicircle of deviation s sqrt(d/2).) This is
-    post-processing.
+    the Frobenius norm for these vectors. It has an infinite variance, because gaps g =
+    l_i - l_j may be near 0. So g/(g^2 + s^2/2) takes the place of 1/g, which it
+    resembles for gaps above the standard deviation s / sqrt(2) of an off-diagonal
+    entry. (Bun, Allez, Bouchaud and Potters, arXiv:1502.06736, have this estimate with
+    a width for the eigenvalues of pure noise, a semicircle of deviation s sqrt(d/2).)
+    This is post-processing, so it costs no privacy.
     """
     eigenvalues, vectors = np.linalg.eigh(matrix)
     gaps = eigenvalues[:, None] - eigenvalues

@@ -126,6 +126,7 @@ _LIMITS, _LOW_LIMITS, _ALIASES = _alias_table()
 # count references.
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def random_word(rng):
     """Draw 64 bits."""

@@ -4,6 +4,7 @@
 from dpsample.core.jit import kernel
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def sift_down(keys, values, start, count):
     """Restore a heap, largest key first, whose entry at ``start`` may be too small."""

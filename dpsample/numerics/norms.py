@@ -106,6 +106,7 @@ def norm(v: Directions, p: float, axis: int = -1) -> Values:
     return np.asarray(largest).squeeze(axis=axis)[()]  # a number if there is no axis
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def fill_row_norms(rows: Array, is_euclidean: bool, out: Array) -> None:
     """Fill out with the l2 norm of each row, or with its largest magnitude."""

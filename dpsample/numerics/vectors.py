@@ -7,6 +7,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def copy_into(source, out):
     """Copy a vector into another one of its length.
@@ -16,6 +17,13 @@ def copy_into(source, out):
     """
     for j in range(len(out)):
         out[j] = source[j]
+
+
+@kernel(counts_references=False)
+def add_multiple(factor, vector, out):
+    """Add a multiple of a vector to another one."""
+    for j in range(len(out)):
+        out[j] += factor * vector[j]
 
 
 @kernel
@@ -50,3 +58,18 @@ def multiply(matrix, vector, out):
 def multiply_rows(vector, matrix, out):
     """Fill out with vector times matrix; see `multiply`."""
     np.dot(vector, matrix, out)
+
+
+# The sums may be taken in any order, so that the loop is vectorized.
+@kernel(counts_references=False, fastmath={"reassoc", "contract"})
+def multiply_both(matrix, first, second, first_out, second_out):
+    """Fill outs with matrix times each of two vectors.
+
+    A large matrix is read from memory once, which takes as long as one product.
+    """
+    for i in range(matrix.shape[0]):
+        total, other = 0.0, 0.0
+        for j in range(matrix.shape[1]):
+            total += matrix[i, j] * first[j]
+            other += matrix[i, j] * second[j]
+        first_out[i], second_out[i] = total, other

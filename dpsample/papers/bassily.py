@@ -1,4 +1,10 @@
-"""Bassily, Feldman, Talwar and Thakurta (2019): noisy SGD, objective perturbation."""
+"""Bassily, Feldman, Talwar and Thakurta (2019): noisy SGD, objective perturbation.
+
+In formulas n is the number of records, d that of coefficients, m that of a batch, T
+that of steps, L the Lipschitz constant of a loss, beta its smoothness, lambda the ridge
+and sigma the standard deviation of the noise. Codes such as BFTT-4 are entries of
+docs/errata.md.
+"""
 
 import math
 from collections.abc import Iterator

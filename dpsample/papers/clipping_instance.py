@@ -3,8 +3,9 @@
 Xu et al. (2026), Algorithm 2, runs w <- w - eta (clipped mean gradient + lambda (w -
 w_0)), and their Algorithm 3 adds noise to its output as if one record moved it by at
 most 2 C / (n lambda). That holds for generalized linear models, whose clipped gradient
-is the gradient of another convex loss. It fails for other convex smooth losses (erratum
-gradient-E15, privacy-9), as this instance in the plane shows.
+is the gradient of another convex loss. It fails for other convex smooth losses, as this
+instance in the plane shows (entries gradient-E15 and privacy-9 of docs/errata.md). C is
+the clipping bound, eta the step size, lambda the ridge and n the number of records.
 
 The records are f(w) = (w - c)^T A (w - c) / 2 with A = [[0.5, -+0.45], [-+0.45, 0.5]],
 eigenvalues 0.05 and 0.95: narrow valleys at 45 degrees through the four corners c =

@@ -9,12 +9,13 @@ Gaussian mixtures with an increasing likelihood ratio. So delta(epsilon) is a di
 of two tails, and the points of that curve define the distribution of the privacy loss,
 which is composed.
 
-**Attacks** on objective perturbation in one dimension. With 2 n lambda = L = 1 the
-perturbed minimizer solves S(theta) + G = 0, S(theta) = theta + slope(theta), so that
-P(theta <= a) = Phi(S(a) / stddev). Around its center, a two-sided Huber loss of
-curvature ``ratio`` multiplies the density by 1 + ratio, and a linear loss does not. Far
-from 0 this factor and the shift of the slope add up. Probabilities of the cells of a
-grid give a lower bound of delta.
+**Attacks** on objective perturbation in one dimension. The objective is the sum of n
+losses that are L-Lipschitz, plus n lambda theta^2, plus G theta with a normal G. With 2
+n lambda = L = 1 the perturbed minimizer solves S(theta) + G = 0, S(theta) = theta +
+slope(theta), so that P(theta <= a) = Phi(S(a) / stddev). Around its center, a two-sided
+Huber loss of curvature ``ratio`` multiplies the density by 1 + ratio, and a linear loss
+does not. Far from 0 this factor and the shift of the slope add up. Probabilities of the
+cells of a grid give a lower bound of delta.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Gopi, Lee, Liu, Shen and Tian (2022): the exponential mechanism in general norms."""
+"""Gopi, Lee, Liu, Shen and Tian (2022): the exponential mechanism in general norms.
+
+The mechanism draws from exp(-k (F + mu r)), where F is the mean loss of n records in d
+dimensions, G its Lipschitz constant and r a 1-strongly convex regularizer of range
+Theta. Codes such as GLLST-E1 are entries of docs/errata.md.
+"""
 
 import math
 from collections.abc import Iterator

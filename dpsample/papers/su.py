@@ -1,4 +1,10 @@
-"""Su, Zhao and Wang (2023): objective perturbation and mirror descent in l_p."""
+"""Su, Zhao and Wang (2023): objective perturbation and mirror descent in l_p.
+
+In formulas n is the number of records, d that of coefficients, T that of steps, L the
+Lipschitz constant of a loss, beta its smoothness, lambda the ridge, Delta the strong
+convexity, kappa the regularity of the norm, sigma the noise and C the domain. Codes
+such as gradient-E5 are entries of docs/errata.md.
+"""
 
 import math
 from collections.abc import Iterator

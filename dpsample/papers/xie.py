@@ -1,4 +1,9 @@
-"""Xie et al. (2022, Statistica Sinica preprint SS-2022-0282): heavy-tailed SGD."""
+"""Xie et al. (2022, Statistica Sinica preprint SS-2022-0282): heavy-tailed SGD.
+
+In formulas n is the number of records, m that of a batch, T that of steps, C the bound
+to which gradients are clipped and sigma the standard deviation of the noise. Codes such
+as gradient-E25 are entries of docs/errata.md.
+"""
 
 import math
 from collections.abc import Iterator

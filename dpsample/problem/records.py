@@ -42,6 +42,7 @@ LOWER_HALF = np.uint64(2**32 - 1)
 WORD_SIZE = np.uint64(2**32)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class Data(NamedTuple):
     """Records as kernels read them.
@@ -173,6 +174,7 @@ def make_work(data: Data) -> Work:
     )
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def any_record(rng, first, last):
     """Return the index of a random record from ``first`` to ``last - 1``.

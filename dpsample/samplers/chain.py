@@ -7,7 +7,9 @@ A sampler is a compiled step (target, pieces, plan, state, rng) that returns a c
 *draw* is the position after ``num_steps`` steps. A step may pause: it returns `PAUSED`,
 Python looks for Ctrl-C, and the next call goes on as if nothing had happened.
 
-The energy V = k (F + mu r) is minus the log density, up to a constant.
+The energy V = k (F + mu r) is minus the log density, up to a constant. F is the mean
+loss of the records or a function of the user, r a regularizer of weight mu, and k an
+inverse temperature.
 """
 
 from collections.abc import Callable
@@ -68,6 +70,7 @@ STAT = StatColumn()
 NUM_STATS = len(STAT)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class ChainState(NamedTuple):
     """Position, counts and scratch memory of one chain of any sampler.
@@ -201,6 +204,7 @@ def init(target: GibbsTarget, plan: object, position: Array) -> ChainState:
     return new_state(target, position)
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def fill_statistics(state, before, row):
     """Fill the statistics of one draw from the counts before and after it."""

@@ -273,7 +273,7 @@ def try_localized(target: Gibbs) -> Prepared | None:
     if localization is None:
         return None
     prepared = localization.prepare(np.random.default_rng(0))
-    if prepared is None or not prepared.is_practical:
+    if prepared is None or not prepared.accepts_in_time:
         return None
     # A coordinate of a proposal takes as long as 100 multiply-adds. In a corner it is
     # 2000, because leaps were faster there on other targets. A draw may take as long as

@@ -36,6 +36,7 @@ def dense_margin(row, theta):
     return result
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def margin(data, theta, i):
     """Return <a_i, theta> + offset_i."""

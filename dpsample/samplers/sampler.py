@@ -49,7 +49,8 @@ class Sampler:
 
     exactness: ClassVar[Exactness] = "invariant"
     is_reversible: ClassVar[bool] = True
-    # Samplers read losses of records unless they say that energies are enough.
+    # Whether the sampler reads losses of single records, which a `Density` does not
+    # have. It is false if energies and gradients of the whole target are enough.
     reads_records: ClassVar[bool] = True
 
     def supports(self, target: GibbsTarget) -> tuple[bool, str]:

@@ -37,6 +37,7 @@ VALUE_PARAMETERS = "unused, theta, unused_too, out"
 SLOPE_PARAMETERS = "unused, theta, unused_too, gradient, out"
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def fill_values(value, points, out):
     """Fill out with F at each row of points, NaN where the function raised."""
@@ -52,13 +53,15 @@ def call_slope(slope, point, gradient, out):
 
 
 # Lines of a C function of F. Minus infinity, where the density would be infinite,
-# counts as a failure, as NaN does.
+# counts as a failure, as NaN does. The point is copied in a loop, because for a slice
+# Numba compiles the text of an error about shapes, which takes 0.6 s.
 VALUE = """
 risk = sign * float(value())
 if risk > -np.inf:
     out[0] = risk
 else:
-    failed[:] = theta
+    for j in range(len(theta)):
+        failed[j] = theta[j]
 """
 # Lines of a C function of central differences, which calls the C function of F. Where
 # only one of two points has a finite value the difference is one-sided.
@@ -163,7 +166,8 @@ class DensityFunctions:
             "for j in range(len(theta)):",
             "    gradient[j] = sign * result[j]",
             "    if np.isnan(gradient[j]):",
-            "        failed[:] = theta",
+            "        for i in range(len(theta)):",
+            "            failed[i] = theta[i]",
             *VALUE.strip().replace("value()", "risk").splitlines(),
         ]
         return compile_user_function(

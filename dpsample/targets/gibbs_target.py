@@ -2,9 +2,9 @@
 """What samplers read of a density exp(-k (F + mu r)) on a convex domain.
 
 The energy is V = k (F + mu r), where F is the mean loss of records (`Gibbs`) or a
-function of the user (`Density`), and r is a regularizer. Its (sub)gradient is also
-called its slope. The chord of a point and a direction is the interval of t for which
-theta + t direction is in the domain.
+function of the user (`Density`), r a regularizer of weight mu, and k an inverse
+temperature. Its (sub)gradient is also called its slope. The chord of a point and a
+direction is the interval of t for which theta + t direction is in the domain.
 
 Kernels take two arguments for every target, ``target`` with its numbers (`Target`) and
 ``pieces`` with the C functions of its energy and its domain (`TargetFunctions`). So one
@@ -54,6 +54,7 @@ from dpsample.regularizers import (
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class Target(NamedTuple):
     """Numbers of a target, one Numba type for all targets."""
@@ -107,6 +108,7 @@ class TargetFunctions(NamedTuple):
     energy_gradient: Any
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def penalty_at(target, regularizer_value, theta, work):
     """Return r(theta)."""
@@ -412,7 +414,10 @@ CALL_NUMBERS = 10**7
 
 @kernel(counts_references=False)
 def fill_energies(target, pieces, points, work, out):
-    """Fill out with V at each row of points, infinity outside the domain."""
+    """Fill out with V at each row of points.
+
+    V is infinity outside the domain, and NaN if a function failed.
+    """
     for i in range(points.shape[0]):
         status = inside(target, pieces, points[i], work)
         out[i] = np.inf

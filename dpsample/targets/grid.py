@@ -163,6 +163,7 @@ class PublicGrid:
         return GridNumbers(self.domain.body(self.dim), inner, self.step)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class GridNumbers(NamedTuple):
     """Domain and grid as kernels read them."""

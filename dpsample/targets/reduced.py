@@ -56,8 +56,8 @@ class ReducedTarget:
         return self.original.domain.move_inside(points)
 
     @property
-    def moves(self) -> Bools:
-        """Mask of the coefficients that the domain leaves free."""
+    def is_free(self) -> Bools:
+        """Mask (dim,) of the coefficients that the domain leaves free."""
         return find_free_coefficients(self.basis)
 
     def drop(self, point: Array) -> Array:

@@ -576,6 +576,10 @@ def _check_stated(name: str, stated: float, sides: Callable[[], Ball]) -> None:
 # Sensitivities, from tables of losses and domains of this file.
 
 
+# Exponents p of norms are passed as 1/p, named ``inverse``, which is 0 for the maximum.
+# The exponent of the dual norm is then 1 - inverse.
+
+
 def _power(base: Ball, exponent: Ball) -> Ball:
     return (exponent * base.log()).exp()
 
@@ -1456,7 +1460,12 @@ class _QueryNoise(NamedTuple):
 
 
 class _Statistic(NamedTuple):
-    """A statistic of a column: whole numbers with noise, or a grid point by ranks."""
+    """A statistic of a column: whole numbers with noise, or a grid point by ranks.
+
+    Entries of the column are rounded to a grid. Totals are sums of whole numbers of its
+    steps, from the middle of the column's bounds for means. So sensitivities are whole
+    numbers of steps, too.
+    """
 
     kind: str
     parameters: Json
@@ -1479,6 +1488,8 @@ class _Statistic(NamedTuple):
         )
         size = max(abs(lower), abs(upper))
         _require(size <= 1e280, "the bounds are too large")
+        # The step is about 2^-41 of the width of the column, and never below the
+        # spacing of floats at its ends. Bits are the exponent of this power of two.
         bits = max(math.frexp(upper - lower)[1] - 41, math.frexp(size)[1] - 54)
         _require(inputs.get("grid") == math.ldexp(1.0, bits), "the grid is another one")
         step = Fraction(2) ** bits
@@ -1620,7 +1631,9 @@ def _prove_steps(c: Json, parameters: Json, inputs: Json) -> tuple[str, str, str
     if not is_clipped:
         _check_stated(names[0], bound, lambda: _lipschitz(facts, 2.0))
     shift = SHIFTS[c["budget"]["relation"]]
-    label_stddev = _label_noise(c, parameters, inputs)
+    stddevs = [
+        _query_noise(c, parameters, inputs, query) for query in ("label", "choice")
+    ]
 
     def sides() -> tuple[Ball, Ball]:
         # A stated constant may be too small by the tolerance of the check above.
@@ -1630,9 +1643,11 @@ def _prove_steps(c: Json, parameters: Json, inputs: Json) -> tuple[str, str, str
         # Gaussian steps compose by the root of the sum of squares.
         unit = shift / arb(facts["num_records"])
         square = (unit * largest / arb(stddev)) ** 2 * steps
-        if label_stddev is not None:
-            # The mean of labels -1 and 1 is one more query.
-            square += (unit / arb(label_stddev)) ** 2
+        for query_stddev in stddevs:
+            # A mean of numbers from -1 to 1, of labels or of changes of losses, is one
+            # more query.
+            if query_stddev is not None:
+                square += (unit / arb(query_stddev)) ** 2
         return square.sqrt(), arb(c["event"]["gdp"])
 
     return _prove_at_most("event of the noise<=event", sides)
@@ -1685,26 +1700,31 @@ def _prove_selections(c: Json, parameters: Json, inputs: Json) -> Lines:
     ]
 
 
-def _label_noise(c: Json, parameters: Json, inputs: Json) -> float | None:
-    """Return the noise of a mean label, None if the mechanism has no such query."""
-    is_asked = parameters.get("label_share") is not None
-    is_stated = "label_stddev" in inputs
-    _require(is_asked == is_stated, "label_share and label_stddev come together")
+def _query_noise(c: Json, parameters: Json, inputs: Json, query: str) -> float | None:
+    """Return the noise of a mean label or choice, None if there is no such query."""
+    share, name = f"{query}_share", f"{query}_stddev"
+    is_asked, is_stated = parameters.get(share) is not None, name in inputs
+    _require(is_asked == is_stated, f"{share} and {name} come together")
     if not is_stated:
         return None
     _require(c["kind"] == "steps/full", "a mean label comes before full steps only")
-    share, facts = parameters["label_share"], c["facts"]
-    _require(_float(share, "label_share") < 1.0, "label_share >= 1")
-    is_scaled = parameters.get("output") == "scaled" and parameters.get("clip") is None
-    _require(is_scaled, "a mean label comes before a scaled descent without a clip")
+    facts, output = c["facts"], parameters.get("output")
+    label_share = _float(parameters.get("label_share"), "label_share")
+    asked = parameters.get("choice_share")
+    choice_share = 0.0 if asked is None else _float(asked, "choice_share")
+    _require(label_share < 1.0 - choice_share, "label_share >= 1 with choice_share")
+    is_known = output == "decaying" or (output == "scaled" and asked is None)
+    is_known = is_known and parameters.get("clip") is None
+    condition = "a mean label comes before a scaled or decaying descent without a clip"
+    _require(is_known, condition)
     has_intercept = facts["intercept"] and facts["offset_bound"] == 0.0
     _require(has_intercept, "a mean label needs an intercept, and no offsets")
     loss = facts["loss"]["name"]
     # Labels of these losses are -1 and 1, so that n of them change by 2.
     with_labels = "logistic calibrated_logistic capped_logistic smoothed_hinge hinge"
     _require(loss in with_labels.split(), "a mean label is of labels -1 and 1")
-    stddev = _float(inputs["label_stddev"], "label_stddev")
-    _require(stddev > 0.0, "label_stddev is not positive")
+    stddev = _float(inputs[name], name)
+    _require(stddev > 0.0, f"{name} is not positive")
     return stddev
 
 
@@ -1846,7 +1866,10 @@ def _tilt_length(inputs: Json, facts: Json, kind: str) -> tuple[float | None, fl
 
 
 def _check_rounding(facts: Json) -> None:
-    """Check that rounding errors of the solver's steps have a bound."""
+    """Check that rounding errors of the solver's steps have a bound.
+
+    It is known for losses of few operations on Euclidean balls and boxes.
+    """
     name, domain = facts["loss"]["name"], facts["domain"]
     losses = "linear logistic capped_logistic calibrated_logistic smoothed_hinge huber"
     is_round = domain["name"] == "ball" and _exponent(domain["p"]) == 0.5

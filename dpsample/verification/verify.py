@@ -3,6 +3,14 @@
 Numbers include those of the *event*, the description of what was released from which
 accounting computes epsilon and delta. Mechanisms, samplers and optimizers are built
 again from their *specs*, which hold a type of the registry and its parameters.
+
+The *kind* of a certificate names the mechanism that was run, and how: "noise/gaussian",
+"stats/..." for a statistic, "objective/pure" for objective perturbation at delta = 0.
+Kinds that begin with `TUNED` or `INTERVALS` contain the kinds of the fits inside.
+
+The *gdp* of an event is its parameter in Gaussian differential privacy. A release with
+it reveals as much as its true value plus Gaussian noise of standard deviation
+sensitivity / gdp.
 """
 
 import dataclasses
@@ -44,7 +52,9 @@ from dpsample.verification import recomputation
 
 RISKS = ("risk_bound", "printed_risk_bound", "risk_forecast")
 # These inputs must be equal to the last bit. They are powers of two, or follow from
-# stated numbers by products and roots.
+# stated numbers by products and roots. ``score_grid`` is the grid of noisy scores of
+# candidates in a tuning, and ``curvature_grid`` and ``scores_grid`` are those of the
+# two noisy matrices of confidence intervals.
 EXACT = ("grid", "score_grid", "score_stddev", "curvature_grid", "scores_grid")
 
 # Kinds of noisy steps on all records, with the inputs that bound the gradient of a
@@ -209,6 +219,8 @@ def _reason_against(sampler: object, c: Certificate) -> str:
             return reason
         return facts_obstacle(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Proximal):
+        # A certificate does not say where records are stored. In memory the sampler
+        # supports most targets.
         return requirements.no_proximal_proof_in_memory(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Global):
         return global_draws.explain_unsupported_facts(c.facts, c.regularizer)
@@ -234,6 +246,8 @@ def _rebuild(c: EventCertificate) -> EventCertificate:
     if c.kind.startswith(INTERVALS):
         plan = sandwich.plan_intervals(mechanism, c.facts, c.budget, clip_rows=clipped)
         return plan.certificate
+    # The recipe of an optimizer has the phases of its run, and the privacy event, kind
+    # and inputs that follow from them.
     recipe = mechanism.recipe(c.facts, c.budget, c.calibration)
     return certify(
         mechanism, recipe, c.facts, c.budget, c.calibration, clip_rows=clipped
@@ -317,7 +331,7 @@ def _check_noise_of_steps(c: EventCertificate, rebuilt: EventCertificate) -> Che
     """Check, in fractions, that the stated noise of steps suffices for the event.
 
     The stated noise and the larger bound are used, because the comparison of inputs has
-    a tolerance. A mean label is one more query.
+    a tolerance. A mean label and a choice are one more query each.
     """
     assert c.facts is not None and isinstance(c.event, GaussianEvent)
     inputs: dict[str, Any] = dict(c.inputs)
@@ -327,8 +341,9 @@ def _check_noise_of_steps(c: EventCertificate, rebuilt: EventCertificate) -> Che
     num_steps = inputs.get("num_steps") or _mechanism_spec(c).get("num_steps")
     unit = Fraction(SHIFTS[c.budget.relation]) / c.facts.num_records
     square = (unit * Fraction(bound) / Fraction(inputs[noise_name])) ** 2 * num_steps
-    if "label_stddev" in inputs:
-        square += (unit / Fraction(inputs["label_stddev"])) ** 2
+    for name in ("label_stddev", "choice_stddev"):
+        if name in inputs:
+            square += (unit / Fraction(inputs[name])) ** 2
     name, gdp = "event of the noise<=event", c.event.gdp
     if not square <= Fraction(gdp) ** 2:
         stated = repr(math.sqrt(square))
@@ -339,7 +354,11 @@ def _check_noise_of_steps(c: EventCertificate, rebuilt: EventCertificate) -> Che
 def _check_pure_tilt(c: EventCertificate) -> Check:
     """Check that the stated tilt and output noise add up to the event's epsilon.
 
-    The stated numbers themselves are used, because their comparison has a tolerance.
+    Objective perturbation minimizes the risk plus ``ridge`` |theta|^2 / 2 plus a random
+    linear function, the *tilt*. Noise on the output hides how far the solver stopped
+    from the minimizer. This is at most (2 gap / m)^(1/2), where m is the strong
+    convexity. The stated numbers themselves are used, because their comparison has a
+    tolerance.
     """
     assert c.facts is not None and isinstance(c.event, PureEvent)
     inputs: dict[str, Any] = dict(c.inputs)
@@ -390,11 +409,15 @@ def _check_noise_scale(c: EventCertificate) -> Check:
     """
     inputs: dict[str, Any] = {"r": None, **dict(c.inputs)}
     sensitivity = inputs["sensitivity"]
+    # Gaussian noise lists its stddev, and noise of the Laplace type its scale.
     scale = inputs.get("stddev", inputs.get("scale"))
     if inputs["r"] is not None:  # generalized Gaussian noise
         dim, scale = inputs.get("dim"), inputs["sigma"]
+        # Noise of matrices has the proof of vectors of singular values.
         if dim is None:
             dim = min(inputs["rows"], inputs["columns"])
+        # The gdp at sigma = 1 takes the part of the sensitivity: the gdp is inversely
+        # proportional to sigma.
         sensitivity = unit_gdp(
             sensitivity=sensitivity, dim=dim, p=inputs["p"], r=inputs["r"]
         )
@@ -450,7 +473,8 @@ def _compare_event(stated: EventCertificate, rebuilt: EventCertificate) -> list[
     for name in ("kind", "mechanism", "calibration", "facts"):
         stated_value, rebuilt_value = getattr(stated, name), getattr(rebuilt, name)
         if name == "mechanism":
-            # Certificates of an earlier version have former names of parameters.
+            # Certificates of an earlier version have former names of parameters. Of the
+            # mechanisms with events, only `NoisyGD` has a parameter that was renamed.
             text = str(stated_value)
             stated_value = text_with_present_names(optimizers.NoisyGD, text)
         if stated_value != rebuilt_value:
@@ -466,7 +490,8 @@ def _compare_event(stated: EventCertificate, rebuilt: EventCertificate) -> list[
             recomputation.fail_disagreement(
                 f"inputs.{name}", rebuilt_inputs[name], value
             )
-        # With a tilt the gap is chosen from a bound of the risk.
+        # Objective perturbation with a Gaussian tilt chooses the solver's gap from a
+        # bound of the risk.
         is_risk_gap = name == "gap" and "tilt_stddev" in names
         input_tolerance = tolerance
         if is_risk_gap or name in RISKS:

@@ -68,15 +68,26 @@ def test_few_clear_coefficients_get_a_tilt_that_spends_no_delta():
 
 def test_smooth_real_responses_get_half_the_ridge_that_the_noise_asks_for():
     gdp = dps.privacy.gdp_from_budget(1.0, 1e-6)
-    for dim, tilt in ((5, "norm"), (40, None)):
-        given = facts(loss=Huber(0.5), response_bound=1.0, dim=dim, num_records=5000)
+    for dim, tilt, num_records in ((5, "norm", 5000), (40, None, 200_000)):
+        sizes = {"dim": dim, "num_records": num_records}
+        given = facts(loss=Huber(0.5), response_bound=1.0, **sizes)
         choice = dps.advise(given, BUDGET).choice
         size = math.sqrt(dim + 1.0) if tilt else 1.0 / gdp
-        wanted = 0.5 * 2.0 * 0.5 * math.sqrt(dim) * size / (5000 * 10.0)
+        wanted = 0.5 * 2.0 * 0.5 * math.sqrt(dim) * size / (num_records * 10.0)
         assert choice.tilt == tilt
         assert choice.ridge == pytest.approx(
-            max(wanted, 1.0 / (1e4 * math.expm1(0.2))), rel=1e-9
+            max(wanted, 1.0 / (2.0 * num_records * math.expm1(0.2))), rel=1e-9
         )
+
+
+def test_a_huber_loss_gets_descent_where_noise_is_large():
+    gdp, size = dps.privacy.gdp_from_budget(1.0, 1e-6), math.sqrt(40.0)
+    # The curvature is 1 and the slope 0.5, so that x is n t M/root(d).
+    for clarity, method in ((1990.0, "tail"), (2010.0, "objective")):
+        num_records = round(clarity * size / (gdp * 10.0))
+        sizes = {"dim": 40, "num_records": num_records}
+        given = facts(loss=Huber(0.5), response_bound=1.0, **sizes)
+        assert dps.advise(given, BUDGET).table[0].method == method
 
 
 @pytest.mark.parametrize("loss", [dps.losses.Hinge(), dps.losses.Quantile(0.9)])

@@ -163,7 +163,7 @@ def forge(folder):
 PLAIN = {name: case for name, case in (CASES | OTHERS).items() if name not in DEAR}
 
 
-@one_in(4)
+@one_in(8)
 @pytest.mark.parametrize("name", PLAIN)
 def test_no_width_cuts_what_a_command_prints(folder, quick, monkeypatch, name):  # F1
     forge(folder)

@@ -221,6 +221,7 @@ BY_NAME = {
     "scale": POSITIVE,
     "matrix_share": FRACTION,
     "label_share": optional(FRACTION),
+    "choice_share": optional(FRACTION),
     "score_share": FRACTION,
     "seed": SEED,
     "sensitivity": POSITIVE,

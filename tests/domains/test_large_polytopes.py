@@ -13,6 +13,7 @@ from scipy import sparse
 import dpsample as dps
 from dpsample.core.spec import from_dict
 from dpsample.domains import KINDS, Polytope, polytope_reduction
+from dpsample.domains.polytope import polytope_contains
 from tests.support.tiers import one_in
 
 DIM = 60
@@ -152,6 +153,26 @@ def test_projections_chords_and_facets_are_in_the_users_coordinates():
     assert (gaps > 0.0).all()
     numbers = body.body(DIM)
     assert numbers.matrix.shape == (len(gaps) + 1, DIM)
+
+
+def test_membership_is_that_of_sums_from_left_to_right():
+    """Also on facets, where rounding decides and another order decides otherwise."""
+    rng, dim = np.random.default_rng(3), 40
+    rows = rng.standard_normal((30, dim))
+    body = Polytope(rows, np.ones(30)).body(dim)
+    matrix, bounds, out = body.matrix, body.bounds, np.empty(1)
+    others = 0
+    for _ in range(400):
+        theta = rng.standard_normal(dim)
+        theta *= np.min(bounds / np.maximum(matrix @ theta, 1e-300))
+        theta *= 1.0 + 2e-16 * rng.integers(-3, 4)
+        sums = np.zeros(len(bounds))
+        for j in range(dim):
+            sums += matrix[:, j] * theta[j]
+        polytope_contains(body, theta, out)
+        assert out[0] == (sums <= bounds).all()
+        others += (matrix @ theta <= bounds).all() != out[0]
+    assert others > 0
 
 
 def test_copies_are_equal():

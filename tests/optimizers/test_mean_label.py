@@ -12,7 +12,12 @@ import dpsample as dps
 from dpsample.api.advise import label_share
 from dpsample.api.minimize import plan_minimization
 from dpsample.optimizers import NoisyGD
-from dpsample.optimizers.loop.mean_label import MeanLabel
+from dpsample.optimizers.loop.mean_label import (
+    UNITS,
+    FinalChoice,
+    MeanLabel,
+    sum_of_changes,
+)
 from dpsample.optimizers.loop.perturbations import gdp_of
 from dpsample.privacy.budget import SHIFTS
 from dpsample.verification.ball_checker import NotProved, prove
@@ -22,7 +27,13 @@ from tests.support.statistics import assert_frequency, rejected
 
 BUDGET = dps.Budget(epsilon=0.3, delta=1e-6)
 METHOD = NoisyGD(output="scaled", label_share=0.05)
+CHOICE = NoisyGD(output="decaying", label_share=0.05, choice_share=0.05)
 NUM_RECORDS = 3000
+
+
+def hinge(rate=0.05):
+    """Return the same records with the hinge loss."""
+    return problem(rate, loss=dps.losses.Hinge())
 
 
 def problem(rate=0.05, **changes):
@@ -59,6 +70,75 @@ def test_noise_shrinks_the_mean_and_limits_it():
         shrunken = np.clip(mean * (1.0 - 0.09 / mean**2), -0.7, 0.7)
         assert query.intercept(mean) == pytest.approx(2.0 * math.atanh(shrunken))
     assert query.intercept(0.7) == query.intercept(-0.3) == 0.0
+
+
+def test_the_start_of_a_hinge_loss_is_the_commoner_label():
+    for rate, intercept in ((0.05, -1.0), (0.29, -1.0), (0.31, 0.0), (0.75, 1.0)):
+        query = CHOICE.recipe(hinge().facts, None).phases[0]
+        start = query.answer(hinge(rate), np.random.default_rng(0))
+        assert start[-1] == intercept
+        assert not start[:-1].any()
+
+
+def test_a_choice_keeps_the_start_unless_descent_is_better():
+    case, rng = hinge(), np.random.default_rng(0)
+    start, worse = np.array([0.0, 0.0, 0.0, 0.0, -1.0]), np.full(5, 0.1)
+    exact = FinalChoice(stddev=0.0, lipschitz=2.0)
+    assert (exact.answer_at(case, rng, worse, start) == start).all()
+    # From a worse start the iterate is kept, and from 0, where nothing is compared.
+    moved = 0.5 * start
+    assert case.risk(start) < case.risk(moved)
+    assert (exact.answer_at(case, rng, start, moved) == start).all()
+    assert (exact.answer_at(case, rng, worse, np.zeros(5)) == worse).all()
+    # Noise of 100 units hides any difference, and a deviation holds back.
+    noisy = FinalChoice(stddev=100.0, lipschitz=2.0)
+    num_kept = sum(
+        bool((noisy.answer_at(case, rng, start, moved) == moved).all())
+        for _ in range(2000)
+    )
+    assert_frequency(num_kept, 2000, 1.0 - 0.5 * math.erfc(math.sqrt(0.5)))
+    with rejected():
+        assert_frequency(num_kept, 2000, 1.0 - 0.5 * math.erfc(math.sqrt(2.0)))
+
+
+def test_one_record_moves_the_compared_mean_by_2_over_n_at_most():
+    rng = np.random.default_rng(5)
+    case, theta, start = hinge(), rng.normal(size=5), np.eye(5)[4]
+    loss, bound = case.loss, 1e-3  # smaller than any difference of losses
+    total = sum_of_changes(case.data, loss, theta, start, bound)
+    assert isinstance(total, int)
+    features, labels = np.asarray(case.data.dense)[:, :4].copy(), case.data.response
+    changes = []
+    for row, label in ((np.full(4, 0.5), 1.0), (np.full(4, -0.5), -1.0)):
+        features[0], other = row, labels.copy()
+        other[0] = label
+        data = case.with_records(features, other).data
+        changes.append(sum_of_changes(data, loss, theta, start, bound) - total)
+    assert max(map(abs, changes)) <= 2 * UNITS
+    # Limited to one unit, whatever the values are: NaN is no change.
+    lost = sum_of_changes(case.data, loss, np.full(5, np.nan), start, bound)
+    assert lost == 0
+    assert abs(sum_of_changes(case.data, loss, 1e300 * theta, start, 1e-300)) <= (
+        UNITS * NUM_RECORDS
+    )
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
+def test_the_squares_of_label_choice_and_steps_are_the_budget(relation):
+    budget = replace(BUDGET, relation=relation)
+    recipe = CHOICE.recipe(hinge().facts, budget)
+    inputs, unit = recipe.inputs, SHIFTS[relation] / NUM_RECORDS
+    steps = unit * inputs["lipschitz"] / inputs["noise_stddev"]
+    square = steps**2 * inputs["num_steps"]
+    for name in ("label_stddev", "choice_stddev"):
+        square += (unit / inputs[name]) ** 2
+    assert 1.0 - 1e-10 < square / gdp_of(budget) ** 2 <= 1.0
+    # What is stated is what runs.
+    first, loop, last = recipe.phases
+    assert first.stddev == inputs["label_stddev"]
+    assert loop.noise.scale == inputs["noise_stddev"]
+    assert last.stddev == inputs["choice_stddev"]
+    assert last.lipschitz == inputs["lipschitz"]
 
 
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
@@ -121,30 +201,43 @@ def test_a_fit_of_a_rare_label_has_its_intercept():
     assert -4.5 < thetas[0][-1] < -1.5  # log odds of 0.05 are -2.9
 
 
-def planned(**changes):
-    """Return the text of a certificate."""
-    method = replace(METHOD, **changes)
-    plan = plan_minimization(problem(), method, BUDGET, "exact", seeded=False)
-    return plan.certificate
+def test_a_hinge_fit_that_no_column_helps_is_the_commoner_label():
+    rows = np.random.default_rng(2).uniform(-0.5, 0.5, (NUM_RECORDS, 4))
+    case = hinge().with_records(rows, problem(0.0).data.response)
+    theta = dps.minimize(case, CHOICE, BUDGET, seed=3).theta
+    assert (theta == [0.0, 0.0, 0.0, 0.0, -1.0]).all()
 
 
-def test_both_checkers_prove_certificates_and_refuse_less_noise():
-    certificate = planned()
+def planned(method=METHOD, case=problem):
+    """Return the certificate of a method."""
+    return plan_minimization(case(), method, BUDGET, "exact", seeded=False).certificate
+
+
+@pytest.mark.parametrize(
+    ("method", "case", "names"),
+    [
+        (METHOD, problem, ("label_stddev", "noise_stddev")),
+        (CHOICE, hinge, ("label_stddev", "choice_stddev", "noise_stddev")),
+    ],
+)
+def test_both_checkers_prove_certificates_and_refuse_less_noise(method, case, names):
+    certificate = planned(method, case)
     for checker in ("standard", "ball"):
         dps.verify(certificate, checker=checker)
     content = json.loads(certificate.to_json())
     assert "label_share=0.05" in str(certificate.mechanism)
-    for name in ("label_stddev", "noise_stddev"):
+    for name in names:
         forged = json.loads(json.dumps(content))
         index = next(i for i, pair in enumerate(forged["inputs"]) if pair[0] == name)
         forged["inputs"][index][1] *= 0.999
         with pytest.raises(NotProved, match="event of the noise"):
             prove(json.dumps(resealed(forged)))
-    # Without the label's noise its query would not be counted.
-    forged = json.loads(json.dumps(content))
-    forged["inputs"] = [p for p in forged["inputs"] if p[0] != "label_stddev"]
-    with pytest.raises(NotProved, match="come together"):
-        prove(json.dumps(resealed(forged)))
+    # Without the noise of a query it would not be counted.
+    for name in names[:-1]:
+        forged = json.loads(json.dumps(content))
+        forged["inputs"] = [p for p in forged["inputs"] if p[0] != name]
+        with pytest.raises(NotProved, match="come together"):
+            prove(json.dumps(resealed(forged)))
 
 
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
@@ -168,12 +261,13 @@ def test_the_noise_covers_the_rounding_of_the_means(relation, num_records):
 @pytest.mark.parametrize("checker", ["standard", "ball"])
 def test_false_claims_within_the_tolerance_of_inputs_are_refused(checker):
     """Also noise for less than the Lipschitz constant of the facts."""
-    content = json.loads(planned().to_json())
-    for names, share in (
-        (["noise_stddev"], 1e-12),
-        (["noise_stddev", "lipschitz"], 9e-10),
-        (["label_stddev"], 9e-10),
+    for plain, names, share in (
+        (planned(), ["noise_stddev"], 1e-12),
+        (planned(), ["noise_stddev", "lipschitz"], 9e-10),
+        (planned(), ["label_stddev"], 9e-10),
+        (planned(CHOICE, hinge), ["choice_stddev"], 9e-10),
     ):
+        content = json.loads(plain.to_json())
         forged = json.loads(json.dumps(content))
         for pair in forged["inputs"]:
             pair[1] *= 1.0 - share if pair[0] in names else 1
@@ -191,15 +285,17 @@ def test_false_claims_within_the_tolerance_of_inputs_are_refused(checker):
         (("mechanism", "parameters", "output"), "average"),
         (("mechanism", "parameters", "clip"), 0.1),
         (("facts", "offset_bound"), 0.5),
+        (("mechanism", "parameters", "choice_share"), 0.96),
+        (("mechanism", "parameters", "choice_share"), None),
     ],
 )
 def test_the_ball_checker_refuses_what_no_mean_label_has(path, value):
-    content = json.loads(planned().to_json())
-    at = content
+    case = (CHOICE, hinge) if path[-1] == "choice_share" else (METHOD, problem)
+    at = content = json.loads(planned(*case).to_json())
     for key in path[:-1]:
         at = at[key]
     at[path[-1]] = value
-    with pytest.raises(NotProved, match="label|out of range|is not a float"):
+    with pytest.raises(NotProved, match="label|choice|out of range|is not a float"):
         prove(json.dumps(resealed(content)))
 
 
@@ -215,11 +311,20 @@ def test_a_mean_label_needs_an_intercept_and_labels():
             METHOD.recipe(replace(facts, **changes), BUDGET)
     with pytest.raises(ValueError, match="clip must be None"):
         replace(METHOD, clip=0.1).recipe(facts, BUDGET)
+    with pytest.raises(ValueError, match="step_size must be None"):
+        replace(CHOICE, step_size=0.1).recipe(hinge().facts, BUDGET)
+    with pytest.raises(ValueError, match="choice_share must be > 0 and < 0.95"):
+        replace(CHOICE, choice_share=0.95).recipe(hinge().facts, BUDGET)
+    with pytest.raises(ValueError, match="None without a label_share"):
+        NoisyGD(output="decaying", choice_share=0.1)
+    with pytest.raises(ValueError, match="output='decaying'"):
+        replace(METHOD, choice_share=0.1)
     with pytest.raises(ValueError, match="output='scaled'"):
         NoisyGD(label_share=0.1)
     with pytest.raises(ValueError, match="label_share"):
         replace(METHOD, label_share=1.0)
-    assert "label_share" not in repr(NoisyGD(output="scaled"))
+    for output in ("scaled", "decaying"):
+        assert "_share" not in repr(NoisyGD(output=output))
 
 
 def test_advise_asks_for_a_mean_label_by_public_facts():
@@ -240,3 +345,9 @@ def test_advise_asks_for_a_mean_label_by_public_facts():
     assert label_share(half, budget) < label_share(
         half, replace(budget, relation="zero_out")
     )
+    for relation in ("replace_one", "zero_out"):
+        row = dps.advise(hinge().facts, replace(BUDGET, relation=relation)).table[0]
+        assert row.method == "labels_first"
+        assert (row.choice.output, row.choice.choice_share) == ("decaying", 0.05)
+    without = replace(hinge().facts, intercept=False)
+    assert dps.advise(without, BUDGET).table[0].method == "decaying"

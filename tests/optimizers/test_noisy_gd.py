@@ -181,7 +181,7 @@ def test_certificates_without_a_tail_read_as_they_did_before_there_was_one():
 
 def test_tails_refuse_what_has_no_rule():
     facts = logistic(50, 3).facts
-    with pytest.raises(ValueError, match="step_size must be given for a loss with"):
+    with pytest.raises(ValueError, match="step_size must be given for a non-smooth"):
         TAIL.recipe(replace(facts, loss=dps.losses.Hinge()), BUDGET)
     with pytest.raises(ValueError, match="domain must be bounded"):
         TAIL.recipe(replace(facts, domain=dps.domains.WholeSpace()), BUDGET)

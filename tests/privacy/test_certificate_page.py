@@ -18,7 +18,7 @@ from dpsample.privacy.certificates.registry import registry
 from tests.support.golden_certificates import GOLDEN, golden
 from tests.support.html_pages import HOSTILE, Page
 from tests.support.public_facts import final, logistic_facts
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import one_in, slow, usual
 
 INSIDE = "data:application/json;base64,"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -198,7 +198,7 @@ style="border:0;width:{width}px;height:900px"></iframe><pre id="found"></pre>
 
 
 @pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
-@pytest.mark.parametrize("width", [390, 768, 1366])
+@pytest.mark.parametrize("width", [390, slow(768), slow(1366)])
 def test_a_page_fits_its_window_and_no_words_overlap(width, tmp_path):
     (tmp_path / "page.html").write_text(release(HOSTILE).to_html(), encoding="utf-8")
     (tmp_path / "frame.html").write_text(WIDTHS.format(width=width))

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.processes import run_python
+from tests.support.tiers import slow
 
 
 def program(planted=""):
@@ -58,7 +59,7 @@ def test_release_ledger_file_and_draws_need_no_module_of_unix():
     assert run_python(program())[0] == "all of it\n"
 
 
-@pytest.mark.parametrize("name", ["fcntl", "resource"])
+@pytest.mark.parametrize("name", ["fcntl", slow("resource")])
 def test_a_module_of_unix_that_is_imported_is_found(name):
     with pytest.raises(AssertionError, match=f"import of {name} halted"):
         run_python(program(f"import {name}"))

@@ -32,11 +32,13 @@ from tests.support.tiers import one_in, slow, slow_but, usual
 L, D = dps.losses, dps.domains
 DIM = 6
 FACES = np.random.default_rng(0).normal(size=(15, DIM))
+MANY_FACES = np.random.default_rng(1).normal(size=(310, DIM))
 BODIES = {
     "whole space": D.WholeSpace(),
     "box": D.Box(-0.4, np.linspace(0.3, 1.0, DIM)),
     "simplex": D.Simplex(),
     "polytope": D.Polytope(FACES, np.linspace(0.3, 1.0, 15)),
+    "large polytope": D.Polytope(MANY_FACES, np.linspace(0.6, 2.0, 310)),
     "l_2 ball": D.Ball(0.7, center=np.linspace(-0.2, 0.2, DIM)),
     "l_1 ball": D.Ball(1.2, p=1.0, center=np.linspace(-0.2, 0.2, DIM)),
     "l_1.5 ball": D.Ball(0.9, p=1.5),
@@ -45,7 +47,11 @@ BODIES = {
     "operator ball": D.SchattenBall(0.6, p=np.inf, shape=(2, 3)),
 }
 FORMS = ("dense", "low rank")
-OTHERS = ("whole space", "polytope")  # between whose walls nothing turns
+OTHERS = (
+    "whole space",
+    "polytope",
+    "large polytope",
+)  # between whose walls nothing turns
 TURNING = tuple(name for name in BODIES if name not in OTHERS)
 TURNING_CELLS = tuple(name for name in DOMAINS if name not in OTHERS)
 
@@ -159,6 +165,19 @@ def test_flights_conserve_energy_through_many_bounces(name, form):
         drift, bounces, is_inside = drift_of_energy(target, plan, seed)
         assert is_inside and bounces >= 5, bounces
         assert drift < 1e-10
+
+
+def test_flights_among_many_facets_end_where_others_do(monkeypatch):
+    """The point is moved once, at the end, and not at every bounce."""
+    target, plan = setting("large polytope")
+    ends, bounces = [], []
+    for limit in (billiard.MANY_FACETS, 10_000):
+        monkeypatch.setattr(billiard, "MANY_FACETS", limit)
+        states = [launched(target, plan, seed) for seed in range(10)]
+        bounces.append([fly(target, plan, state, 3.0) for state in states])
+        ends.append([state.vectors[:2].copy() for state in states])
+    assert bounces[0] == bounces[1] and min(bounces[0]) >= 5
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.slow
@@ -287,6 +306,10 @@ def at_the_wrong_face(plan):
     )
 
 
+def at_the_end_of_another_face(plan):
+    return plan._replace(facet_directions=np.roll(plan.facet_directions, 1, axis=0))
+
+
 @pytest.mark.parametrize(
     ("name", "bug"),
     [
@@ -294,6 +317,8 @@ def at_the_wrong_face(plan):
         ("box", in_the_euclidean_metric),
         ("polytope", in_the_euclidean_metric),
         ("polytope", at_the_wrong_face),
+        ("large polytope", at_the_end_of_another_face),
+        ("large polytope", with_another_pull),
         ("l_2 ball", with_another_pull),
         ("l_2 ball", with_other_variances),
         ("l_3 ball", with_another_pull),
@@ -303,10 +328,9 @@ def at_the_wrong_face(plan):
 )
 def test_a_wrong_reflection_or_pull_loses_energy(name, bug):
     target, plan = setting(name)
-    plan = bug(
-        plan if name == "polytope" else plan._replace(facet_gram=np.empty((0, 0)))
-    )
-    if name != "polytope":
+    has_facets = "polytope" in name
+    plan = bug(plan if has_facets else plan._replace(facet_gram=np.empty((0, 0))))
+    if not has_facets:
         plan = plan._replace(facet_gram=np.empty((0, 0)))
     drift, _, is_inside = drift_of_energy(target, plan, 1, duration=3.0)
     assert drift > 1e-4 or not is_inside
@@ -487,12 +511,17 @@ class EntropicCase(GridCase):
             return np.where(points > 0.0, points * np.log(points), 0.0).sum(-1)
 
 
+ANGLES = 2.0 * np.pi * np.arange(310) / 310
+POLYGON = D.Polytope(
+    np.column_stack((np.cos(ANGLES), np.sin(ANGLES))), np.linspace(0.4, 0.8, 310)
+)
 EXTRA = {
     "entropy": (EntropicCase, L.Hinge(), D.Simplex(), {"dim": 3, "mu": 2.0}),
     "l_1.2 regularizer": (GridCase, L.Absolute(), D.Box(-0.5, 1.0), {"p": 1.2}),
     "l_1.5 ball": (GridCase, L.Hinge(), D.Ball(1.0, p=1.5), {"p": 1.5}),
     "l_3 ball": (GridCase, L.Huber(0.5), D.Ball(0.7, p=3.0), {"k": 40.0}),
     "sphere": (GridCase, L.Logistic(), D.Ball(0.5), {"k": 100.0}),
+    "many facets": (GridCase, L.Logistic(), POLYGON, {"k": 60.0}),
     "corner": (GridCase, L.Linear(), D.Box(-0.5, 0.5), {"k": 30.0}),
 }
 
@@ -507,7 +536,7 @@ def extra_case(name):
 
 
 @one_in(2)
-@pytest.mark.parametrize("name", slow_but(EXTRA, ["entropy", "sphere"]))
+@pytest.mark.parametrize("name", slow_but(EXTRA, ["entropy", "sphere", "many facets"]))
 def test_other_regularizers_and_walls_leave_the_law_as_it_is(name):
     case, starts = extra_case(name)
     for force in (True, False):
@@ -641,9 +670,8 @@ def test_many_sparse_columns_move_in_a_low_rank_metric():
     state = billiard.init(target, plan, start)
     white = plan.mass.whiten_rows(plan.mass.spread(rng.standard_normal(dim)))
     velocity = plan.mass.spread(white)
-    end = billiard.fly_freely(
-        target, plan, position=start, velocity=velocity, duration=1.0
-    )
+    flights = billiard.FreeFlights(target, plan)
+    end = flights.end(position=start, velocity=velocity, duration=1.0)
     assert problem.domain.contains(end) and not np.array_equal(end, start)
     draws = np.empty((5, dim))
     arguments = (

@@ -672,7 +672,7 @@ def test_a_side_that_is_entangled_with_nothing_given_stays_given():
     place = Localization.find(dps.Gibbs(problem, k=1e6, mu=1e-3), 1e-9)
     made = place.prepare(np.random.default_rng(0))
     assert len(made.proposal.sides) == 2
-    assert made.is_practical
+    assert made.accepts_in_time
 
 
 def test_proposals_have_the_slacks_they_were_given():

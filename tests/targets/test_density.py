@@ -8,6 +8,7 @@ import threading
 import warnings
 from typing import NamedTuple
 
+import mpmath
 import numba
 import numpy as np
 import pytest
@@ -601,6 +602,46 @@ class TestIdentity:
 
 def reads_squares(array):
     return lambda x: 0.5 * x @ (array * x)
+
+
+def logistic_energy(theta, rows):
+    return np.sum(dps.losses.softplus(-(rows @ theta))) + 0.5 * np.dot(theta, theta)
+
+
+def logistic_slope(theta, rows):
+    _, shares = dps.losses.softplus_and_sigmoid(-(rows @ theta))
+    return theta - shares @ rows
+
+
+@pytest.mark.parametrize("decorate", [lambda f: f, njit], ids=["plain", "njit"])
+def test_densities_call_vectorized_functions(decorate):
+    rng = np.random.default_rng(5)
+    rows, theta = rng.standard_normal((40, 3)), rng.standard_normal(3)
+    target = dps.Density(
+        energy=decorate(logistic_energy),
+        gradient=decorate(logistic_slope),
+        dim=3,
+        data=rows,
+    )
+    margins = rows @ theta
+    energy = np.logaddexp(0.0, -margins).sum() + 0.5 * theta @ theta
+    slope = theta - (1.0 / (1.0 + np.exp(margins))) @ rows
+    np.testing.assert_allclose(target.energy(theta), energy, rtol=1e-13)
+    np.testing.assert_allclose(target.gradient(theta), slope, rtol=1e-12, atol=1e-13)
+
+
+def test_vectorized_functions_have_all_digits():
+    x = np.concatenate([np.linspace(-700.0, 60.0, 400), np.linspace(-3.0, 3.0, 101)])
+    values, slopes = dps.losses.softplus_and_sigmoid(x)
+    assert (dps.losses.softplus(x) == values).all()
+    with mpmath.workdps(400):  # e^-700 is added to 1
+        powers = [mpmath.exp(mpmath.mpf(float(each))) for each in x]
+        exact = [(mpmath.log1p(power), power / (1 + power)) for power in powers]
+        for row, pair in zip(zip(values, slopes, strict=True), exact, strict=True):
+            for number, reference in zip(row, pair, strict=True):
+                assert abs(mpmath.mpf(float(number)) / reference - 1) < 1e-15
+    ends = dps.losses.softplus(np.array([-np.inf, np.nan, np.inf]))
+    np.testing.assert_array_equal(ends, [0.0, np.nan, np.inf])
 
 
 def test_failures_of_two_threads_are_not_mixed():

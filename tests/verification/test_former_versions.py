@@ -17,6 +17,7 @@ from dpsample.privacy.certificates.registry import registry
 from dpsample.verification import ball_checker
 from tests.support.former_certificates import KINDS, resealed
 from tests.support.golden_certificates import golden
+from tests.support.tiers import one_in
 
 FILES = {
     "2": "certificates_of_version_2.json",
@@ -39,6 +40,7 @@ def certificates():
             yield pytest.param(version, fields, id=f"{version} {name[:40]}")
 
 
+@one_in(2)
 @pytest.mark.parametrize(("version", "fields"), [*certificates()])
 def test_a_certificate_of_an_earlier_version_verifies(version, fields):
     text = json.dumps(fields)

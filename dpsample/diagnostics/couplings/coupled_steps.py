@@ -299,7 +299,10 @@ def couple_crank_nicolson(target, pieces, plan, first, second, rng):
 
 @kernel
 def evaluate_at_proposal(target, pieces, state):
-    """Return the energy at the proposal, and write its gradient."""
+    """Return the energy at the proposal, and write its gradient.
+
+    It is infinite outside the domain, and NaN if a function failed.
+    """
     proposal, gradient = state.vectors[ROW.proposal], state.vectors[ROW.new_gradient]
     status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status == 1.0:

@@ -49,12 +49,13 @@ from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
 Output = Literal["average", "tail", "scaled", "decaying", "last"]
 OUTPUTS = ("average", "tail", "scaled", "decaying", "last")
-# Options that only one output uses. They are None for the others.
-OUTPUT_OF_OPTION = {
-    "tail_share": "tail",
-    "ridge": "last",
-    "boundary_loss": "scaled",
-    "label_share": "scaled",
+# Options that not every output uses. They are None for the others.
+OUTPUTS_OF_OPTION = {
+    "tail_share": ("tail",),
+    "ridge": ("last",),
+    "boundary_loss": ("scaled",),
+    "label_share": ("scaled", "decaying"),
+    "choice_share": ("decaying",),
 }
 # A scaled descent needs a step in its first stage and one in its last stage.
 MIN_SCALED_STEPS = 2
@@ -243,8 +244,11 @@ class NoisyGD(ProjectedDescent):
         the domain. Steps stay at most 2/beta, beta of the problem's loss.
     label_share : float, optional
         Share of the square of the budget's gdp that buys a noisy mean label, with which
-        a scaled descent on a problem with an intercept starts
+        a scaled or decaying descent on a problem with an intercept starts
         (`dpsample.optimizers.loop.mean_label`). It helps where one label is rare.
+    choice_share : float, optional
+        Share of it that buys a noisy comparison of the last iterate with that start.
+        The start is the answer unless descent has made it clearly better.
 
     Raises
     ------
@@ -256,7 +260,8 @@ class NoisyGD(ProjectedDescent):
         ``boundary_loss`` is the user's own, is not smooth, is steeper than the
         problem's loss or is for other responses, or if there is a ``label_share`` and
         the loss is not for labels, the problem has no intercept or offsets, the domain
-        is not about 0, or gradients are clipped. For the last iterate also if the loss
+        is not about 0, gradients are clipped, or decaying steps have a given size. For
+        the last iterate also if the loss
         is not smooth or not built in, if the step is longer than :math:`2/(\beta +
         \lambda)`, or if there are more than a million steps.
 
@@ -293,6 +298,7 @@ class NoisyGD(ProjectedDescent):
     ridge: float | None = None
     boundary_loss: Loss | None = None
     label_share: float | None = None
+    choice_share: float | None = None
     name: ClassVar[str] = "noisy_gd"
 
     def __post_init__(self) -> None:
@@ -309,10 +315,15 @@ class NoisyGD(ProjectedDescent):
             check.instance(Loss, boundary_loss=self.boundary_loss)
         if self.label_share is not None:
             check.open_interval(0.0, 1.0, label_share=self.label_share)
-        for name, output in OUTPUT_OF_OPTION.items():
+        if self.choice_share is not None:
+            check.open_interval(0.0, 1.0, choice_share=self.choice_share)
+            if self.label_share is None:
+                condition = "None without a label_share"
+                check.fail("choice_share", condition, self.choice_share)
+        for name, outputs in OUTPUTS_OF_OPTION.items():
             value = getattr(self, name)
-            if value is not None and self.output != output:
-                remedy = f"Pass output={output!r}."
+            if value is not None and self.output not in outputs:
+                remedy = f"Pass output={outputs[0]!r}."
                 check.fail(name, f"None for output={self.output!r}", value, remedy)
 
     @property
@@ -325,11 +336,11 @@ class NoisyGD(ProjectedDescent):
         names = [
             field.name
             for field in fields(self)
-            if OUTPUT_OF_OPTION.get(field.name) in (None, self.output)
+            if self.output in OUTPUTS_OF_OPTION.get(field.name, OUTPUTS)
         ]
         if self.output == "average":
             names.remove("output")
-        for name in ("boundary_loss", "label_share"):
+        for name in ("boundary_loss", "label_share", "choice_share"):
             if getattr(self, name) is None and name in names:
                 names.remove(name)
         return names
@@ -375,11 +386,7 @@ class NoisyGD(ProjectedDescent):
         assert isinstance(loop, Loop)
         if self.output == "scaled":
             recipe = self._scaled_recipe(facts, recipe, loop)
-            if self.label_share is None:
-                return recipe
-            if self.clip is not None:
-                check.fail("clip", "None with label_share", self.clip)
-            return with_mean_label(facts, budget, recipe, self.label_share)
+            return self._with_label(facts, budget, recipe)
         # The first loop ends with its last iterate, from which the second one starts.
         count = math.ceil((self.tail_share or 0.5) * loop.num_steps)
         phases = [replace(loop, num_steps=count)]
@@ -454,7 +461,21 @@ class NoisyGD(ProjectedDescent):
                 bound = last_iterate_bound(sizes, square=square, radius=scales.radius)
         loop = self.loop(plan, facts.num_records, 1.0, estimator)
         loop = replace(loop, step=step, weights=None)
-        return recipe_of(plan, loop, inputs, bound)
+        recipe = recipe_of(plan, loop, inputs, bound)
+        return self._with_label(facts, budget, recipe)
+
+    def _with_label(
+        self, facts: PublicFacts, budget: Budget | None, recipe: Recipe
+    ) -> Recipe:
+        """Return the recipe with the queries of labels and losses, if there are any."""
+        if self.label_share is None:
+            return recipe
+        names = ("clip", "step_size") if self.output == "decaying" else ("clip",)
+        for name in names:
+            if getattr(self, name) is not None:
+                check.fail(name, "None with label_share", getattr(self, name))
+        shares = self.label_share, self.choice_share
+        return with_mean_label(facts, budget, recipe, *shares)
 
     def _last(self, facts: PublicFacts, budget: Budget | None) -> Recipe:
         """Return steps on the loss plus a ridge, whose last iterate is released."""

@@ -44,6 +44,7 @@ ROUNDING = 4e-16
 MAX_EXPONENT = 709.782712893384
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def log_root(a, b, c):
     """Return log u for the u with u^a + u^b = e^c, 0 <= b < a, -inf if there is none.

@@ -46,6 +46,7 @@ _FEW_BITS = np.uint64(2**44)
 _GUIDE_BITS = 12
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class RangeNumbers(NamedTuple):
     """Records first, ..., last - 1."""
@@ -94,6 +95,7 @@ class ReplacementNumbers(NamedTuple):
     size: int
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def draw_below(rng, count):
     """Draw uniformly from 0, ..., count - 1.

@@ -185,6 +185,7 @@ def slope_limits(norms: Array, threshold: float, width: int) -> Array:
     return np.where(norms == 0.0, LARGEST, limits)
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def clip_number(x, bound):
     """Return the number of [-bound, bound] nearest to x, and 0 for NaN."""

@@ -79,6 +79,7 @@ from dpsample.privacy.usefulness import mean_loss_of_zero
 from dpsample.problem.facts import PublicFacts
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class DecayingNumbers(NamedTuple):
     """A decaying step as its kernel reads it. The module defines the letters."""
@@ -89,6 +90,7 @@ class DecayingNumbers(NamedTuple):
     unit: float  # length by which gradients are divided before they are squared
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def decaying_step(feasible, step, t, num_steps, memory, rng):
     """Take a step whose size follows the noisy gradients, see `ADVANCE`."""

@@ -77,6 +77,7 @@ class BracketRow(NamedTuple):
 ROW = BracketRow()
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def own_slopes(data, loss, margins, response, slopes, out):
     """Fill ``slopes``, and margins with losses. Return False if the loss failed."""

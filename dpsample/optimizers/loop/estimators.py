@@ -68,6 +68,7 @@ class RecordLimits(NamedTuple):
     has_margins: bool = True  # whether the loss is one of the margin
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class ThresholdNumbers(NamedTuple):
     """Norm that a gradient as a whole may have."""

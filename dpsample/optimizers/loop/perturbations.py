@@ -73,6 +73,7 @@ Scheme = Literal["poisson", "disjoint", "shuffle", "best"]
 SCHEMES = ("poisson", "disjoint", "shuffle", "best")
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class GaussianNumbers(NamedTuple):
     """Gaussian noise as its kernel reads it."""
@@ -91,6 +92,7 @@ class GeneralizedNumbers(NamedTuple):
     step: float  # step of the grid on which noisy estimates lie
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def add_nothing(numbers, rng, scratch, gradient):
     """Leave the gradient as it is, see `PERTURB`."""

@@ -60,6 +60,7 @@ Numbers = tuple[Any, ...]
 Frame = TypeVar("Frame", bound=Numbers)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class AnyNumbers(NamedTuple):
     """Numbers of any piece, of which the loop knows only the address."""
@@ -120,6 +121,13 @@ def new_memory(dim: int, num_buckets: int = 1) -> Memory:
         for name in Memory._fields
     }
     return Memory(**arrays | {"control": new_control()})
+
+
+def clear_memory(memory: Memory) -> None:
+    """Fill the memory of a run as `new_memory` does, for another run."""
+    for array in memory[:-1]:
+        array.fill(0)
+    memory.control[:] = new_control()
 
 
 @by_address

@@ -76,6 +76,7 @@ SUM = ScaleSum()
 HELD_BACK = 1.5
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def scaled_size(step, memory):
     """Return the size of a step, the smaller of eta and the longest one."""

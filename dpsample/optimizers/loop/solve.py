@@ -108,6 +108,7 @@ IN_EPOCH = 2
 SAVED_STEPS = SAVED_TURN + 1
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class TiltedObjective(NamedTuple):
     """The quadratic part and the constants of an objective J.
@@ -152,6 +153,7 @@ def enough_steps(
     return 2 + math.ceil(root * max(log_ratio, 0.0))
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def objective_gradient(data, loss, pieces, objective, w, memory, rng):
     """Fill memory.gradient with grad J(w), and return an `Outcome` or PAUSED."""

@@ -71,6 +71,7 @@ def step_numbers(num_steps: int) -> Array:
     return np.arange(1.0, num_steps + 1.0)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class GradientNumbers(NamedTuple):
     """A projected gradient step as its kernel reads it."""

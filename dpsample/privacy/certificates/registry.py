@@ -173,6 +173,7 @@ class Registry:
         squares = ("INTERVALS.SQUARES",) if "AdaSSP" in inner.by else ()
         # Intervals compose the curves instead of adding up epsilons.
         instead = {"OBJECTIVE.PARTS": "OBJECTIVE.COMPOSED"}
+        # It is listed once, before the assumptions of the fit.
         also = (name for name in inner.assumptions if name != "NOISE.ROUNDED")
         return Kind(
             by=("Sandwich",),

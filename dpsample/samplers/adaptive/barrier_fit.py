@@ -28,7 +28,7 @@ from dpsample.core.arrays import Array
 from dpsample.domains import Body, Domain, Ellipsoid, Intersection
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
 from dpsample.samplers.gaussian_fit import (
-    RETREAT,
+    RETREAT_SHARE,
     Damping,
     averaged_derivatives,
     averaged_slopes,
@@ -70,8 +70,8 @@ class BarrierFit(NamedTuple):
     # Normal of a sphere along which `_widen_along_normal` raised the variance, so that
     # it must not be learned from draws. None if it did not.
     normal: Array | None = None
-    # Whether flights should be rotations, as the Gaussian alone has nearly the shape of
-    # the draws in a round domain.
+    # Whether flights should be rotations about the center, the exact motion in the
+    # Gaussian. They are faster if it confines the draws more than the sphere does.
     rotates: bool = False
 
 
@@ -81,6 +81,8 @@ def barrier_fit(target: GibbsTarget) -> BarrierFit:
     Steps are taken in coordinates of the basis (dim, rank) of the domain's affine hull.
     Gradients have shape (rank,) there, and precisions and covariances (rank, rank).
     """
+    # The body has the domain's center, radius, bounds and rows in this dimension. It is
+    # the same as ``domain.body(target.dim)``.
     domain, body = target.domain, target.numbers.body
     if target.dim > MAX_DENSE:
         return _fit_low_rank(target)
@@ -98,6 +100,8 @@ def barrier_fit(target: GibbsTarget) -> BarrierFit:
     # The mode may be on the boundary, where the barrier is infinite.
     point = start + INWARD_SHARE * (interior - start)
     covariance: Array | None = None
+    # It shortens steps that are many standard deviations long. It ends the search after
+    # a step of 0.03 of them, or when steps that grow have made it cautious.
     damping = Damping(basis.shape[1])
     for _ in range(MAX_STEPS):
         slope, precision = averaged_derivatives(target, basis, point, covariance)
@@ -129,13 +133,16 @@ def _fit_in_ball(target: GibbsTarget) -> BarrierFit:
     """Combine the Gaussian fit with precisions of the boundary and of the interior.
 
     The gradient g confines the draws to the boundary. There <g, x> minus its minimum is
-    a sum of d - 1 terms for the motion along the boundary, of variance 1/p each (see
-    `_boundary_precision`), and of an exponential for the distance from it, of variance
-    1. The means of all of them equal their variances. So the energy at the mean exceeds
-    that at the mode by ``rise`` = (d - 1)/p + 1.
+    a sum of d terms. One belongs to each of d - 1 motions along the boundary. It is
+    lambda |x_j|^p / p at the density exp(-lambda |x_j|^p / p) of
+    `_boundary_precision`, which has the gamma distribution of shape 1/p. The last one
+    belongs to the distance from the boundary, and is a standard exponential. Means and
+    variances of these are 1/p and 1. So <g, x> has the variance ``rise`` =
+    (d - 1)/p + 1, and by as much the energy at the mean exceeds that at the mode.
 
     The uniform distribution has a variance of about s^(1 - 2/p) / (d + 2), in units of
-    the squared radius, where s is the dimension or the smaller side of the matrices.
+    the squared radius, where s is the dimension or the smaller side of the matrices
+    (`Domain.norm_length`).
     """
     gaussian, domain, dim = fit(target), target.domain, target.dim
     body = target.numbers.body
@@ -143,10 +150,10 @@ def _fit_in_ball(target: GibbsTarget) -> BarrierFit:
     center, mode, rise = gaussian.center, rough_mode(target), (dim - 1.0) / p + 1.0
     inward = domain.interior_point(dim) - mode
     climb = float(slope @ inward)
-    # A steep energy is too high at the center of the Gaussian fit, which is inside.
-    # Then the center is put where the linearized energy exceeds the mode's by
-    # ``rise``.
-    if RETREAT * climb > rise:
+    # A steep energy is too high at the center of the Gaussian fit, which begins at a
+    # thousandth of the way from the mode to the interior point (`RETREAT_SHARE`). Then
+    # the center is put where the linearized energy exceeds the mode's by ``rise``.
+    if RETREAT_SHARE * climb > rise:
         center = mode + rise / climb * inward
     has_matrices = domain.matrix_shape is not None
     interior_precision = (dim + 2.0) * domain.norm_length(dim) ** (2.0 / p - 1.0)
@@ -162,8 +169,9 @@ def _fit_in_ball(target: GibbsTarget) -> BarrierFit:
     slope_stddev = float(np.linalg.norm(along))  # standard deviation of <g, x>
     # The precision along the gradient is a factor of its own, because a sum would lose
     # the other precisions in comparison: F (I + (1/ratio - 1) a a^T), with the unit
-    # vector a along F^T g, divides the standard deviation of <g, x> by the ratio. At a
-    # ratio of 10^6 its square has 12 digits, nearly all that a double has.
+    # vector a along F^T g, divides the standard deviation of <g, x> by the ratio. So
+    # the precisions 1 / slope_stddev^2 and 1 / rise of <g, x> are added. At a ratio of
+    # 10^6 its square has 12 digits, nearly all that a double has.
     if slope_stddev > 0.0:
         ratio = min(math.hypot(1.0, slope_stddev / math.sqrt(rise)), 1e6)
         along /= slope_stddev
@@ -189,7 +197,8 @@ def _boundary_precision(
     - Entries of matrices for p >= 2. lambda is a rough value for all of them.
 
     The curvature of |x|^p at 0 is infinite for p < 2 and 0 for p > 2. So the precision
-    near 0 is an upper limit in the first case and a lower limit in the second.
+    near 0 is an upper limit in the first case and a lower limit in the second. No
+    precision of a vector is above lambda^2, that of an exponential of rate lambda.
     """
     p, dim = body.p, len(offset)
     if not has_matrices:
@@ -229,6 +238,7 @@ def _barrier(domain: Domain, dim: int) -> Barrier | None:
     body = domain.body(dim)
     if domain.is_polytope:
         return _facet_barrier(body.matrix, body.bounds)
+    # A box with infinite sides is no `is_box`. Its infinite slacks add nothing.
     if domain.is_box or (domain.is_product and not domain.is_bounded):
         return _box_barrier(body.lower, body.upper)
     if domain.is_simplex:
@@ -355,9 +365,10 @@ def _widen_along_normal(
     """Give the normal of an active sphere the variance of a tangent direction.
 
     The normals at the draws differ. In a metric that is thin along one of them, the
-    reflection at another normal throws a trajectory far along the sphere. Trajectories
-    have a constant force of their own for the thin layer at the sphere. Return the
-    covariance and the normal, or None if the covariance is unchanged.
+    reflection at another normal throws a trajectory far along the sphere. The layer at
+    the sphere may be thin nevertheless, because trajectories also follow the constant
+    force that the warm-up chooses. Return the covariance and the normal, or None if the
+    covariance is unchanged.
     """
     offset = point - body.center
     distance = float(np.linalg.norm(offset))
@@ -387,12 +398,14 @@ def _fit_in_l1_ball(target: GibbsTarget) -> BarrierFit:
     - J = [1, -1], which maps y to x (``drift`` is J D b), and P = J D J^T (``inner``),
     - g and H, the gradient and the Hessian of the energy (``slope``, ``curvature``),
 
-    the step of y is -D (b + J^T z), where z = (1 + H P)^{-1} (g - H J D b), and x has
-    the covariance (H + P^{-1})^{-1}.
+    the step of y solves (D^{-1} + J^T H J) dy = -(b + J^T g). With z = g + H J dy it is
+    dy = -D (b + J^T z), and J dy = -J D b - P z. It follows that z =
+    (1 + H P)^{-1} (g - H J D b). The covariance of x is (H + P^{-1})^{-1}.
     """
     body, dim, eye = target.numbers.body, target.dim, np.eye(target.dim)
     mode = rough_mode(target) - body.center
-    # All lifted coordinates start above 0, and their sum below the radius.
+    # All lifted coordinates start above 0, by amounts that add up to a tenth of the
+    # radius. Their sum starts below it, with a slack of at least a twentieth.
     spread = 0.05 * body.radius / dim
     lifted = np.concatenate([np.maximum(mode, 0.0), np.maximum(-mode, 0.0)]) + spread
     lifted *= min(1.0, (1.0 - 0.5 * INWARD_SHARE) * body.radius / lifted.sum())
@@ -436,8 +449,9 @@ def _fit_low_rank(target: GibbsTarget) -> BarrierFit:
 
     With D the diagonal's inverse root and D H D = sum lambda_i q_i q_i^T in its largest
     eigenvalues, the factor is D (I + sum (lambda_i^{-1/2} - 1) q_i q_i^T). `low_rank`
-    gets D, the q_i and the lambda_i^{-1/2}. On the simplex the direction of D 1 has a
-    0 there, so that the columns of the factor sum to zero.
+    gets D, the q_i and the lambda_i^{-1/2}. On the simplex velocities sum to zero. Then
+    one more q, ``removed``, is the unit vector along D 1, with 0 in the place of
+    lambda^{-1/2}. As 1^T D (I - q q^T) = 0, the columns of the factor sum to zero.
     """
     from scipy.sparse.linalg import LinearOperator, eigsh
 
@@ -449,9 +463,11 @@ def _fit_low_rank(target: GibbsTarget) -> BarrierFit:
     mode, interior = rough_mode(target), target.domain.interior_point(target.dim)
     center = mode + INWARD_SHARE * (interior - mode)
     margins = rows @ center + (data.offset if data.offset.size else 0.0)
+    # Records are dense or sparse, and the array of the other storage has no rows.
     squares = rows**2 if data.dense.shape[0] else rows.multiply(rows)
     fixed = target.k * target.mu * regularizer_hessian(target, center)
     is_round = target.domain.is_euclidean_ball
+    # Only round domains use the slope. The others have any vector in its place.
     slope = target.gradient(interior) if is_round else center
     barrier = None if is_round else _barrier(target.domain, target.dim)
     floor: Any = 0.0
@@ -492,6 +508,8 @@ def _fit_low_rank(target: GibbsTarget) -> BarrierFit:
     roots = np.maximum(eigenvalues, 1e-6) ** -0.5
     stretch = np.concatenate([np.zeros(removed.shape[1]), roots])
     mass = low_rank(scale, np.hstack([removed, outer]), stretch)
+    # The floor is the precision that the ball adds. If it is below the mean precision
+    # of the energy, the Gaussian confines the draws more than the sphere.
     return BarrierFit(center, mass, rotates=is_round and floor < precision.mean())
 
 

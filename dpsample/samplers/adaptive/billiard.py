@@ -1,8 +1,9 @@
 # mypy: allow-untyped-defs
 r"""Billiard HMC: Hamiltonian Monte Carlo with exact reflections, under a fixed force.
 
-A *trajectory* starts with a random velocity v and proposes its end theta. With a mass
-matrix Sigma^-1 and a fixed vector g, about the mean of grad V, the energy
+The target is the density proportional to e^{-V} on a convex domain. A *trajectory*
+starts with a random velocity v and proposes its end theta. With a mass matrix Sigma^-1
+and a fixed vector g, about the mean of grad V, the energy
 
     H = V(theta) + v^T Sigma^-1 v / 2
 
@@ -61,7 +62,12 @@ from dpsample.core.jit import (
 )
 from dpsample.core.pauses import PAUSED, is_due
 from dpsample.domains import Domain, exits
-from dpsample.numerics.vectors import copy_into, multiply
+from dpsample.numerics.vectors import (
+    add_multiple,
+    copy_into,
+    multiply,
+    multiply_both,
+)
 from dpsample.problem.records import WORK
 from dpsample.samplers.adaptive.mass_matrix import (
     MASS_MATRIX,
@@ -98,6 +104,8 @@ MAX_RISE = 1e4
 EXIT_SHARE = 1.0 - 1e-13
 # Code of a rejected trajectory, in addition to the codes of `errors`.
 REJECTED = -1
+# Among more facets a flight moves the slacks alone, and the point at its end.
+MANY_FACETS = 300
 
 
 class BilliardVectorRow(NamedTuple):
@@ -156,6 +164,7 @@ StepTuning = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class BilliardPlan(NamedTuple):
     """Numbers of the sampler, and the compiled function that finds exits.
@@ -200,7 +209,9 @@ class BilliardWork(NamedTuple):
     """
 
     scratch: Array  # for products with the mass matrix
-    exit_scratch: Array  # for the function that finds exits
+    # For the function that finds exits. In a large polytope, sums of each facet: of
+    # factors of reflections, and of their products with times, and the time of flight.
+    exit_scratch: Array
     normal: Array  # (dim,): outward normal at the last exit
     pull: Array  # (dim,): the plan's, in the axes of the flight
     last_normal: Array  # (dim,): in this trajectory, NaN before the first
@@ -337,6 +348,7 @@ def without_force(plan: BilliardPlan) -> BilliardPlan:
     )
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def project_on_hull(plan, theta):
     """Remove the distance that rounding has put between a point and the affine hull.
@@ -599,16 +611,20 @@ def find_next_facet(target, plan, state, duration):
 
 
 @kernel(counts_references=False)
-def move_in_polytope(plan, state, duration):
-    """Move on the parabola, and update the slacks and their rates."""
-    move_on_parabola(plan, state, duration)
-    # In the loop, the compiler would load the array's address again for each facet.
-    slacks, rates = state.workspace.slacks, state.workspace.rates
-    accelerations = plan.slack_accelerations
+def move_slacks(slacks, rates, accelerations, duration):
+    """Move the slacks of a polytope on parabolas, with their rates."""
     for i in range(slacks.shape[0]):
         acceleration = accelerations[i]
         slacks[i] += duration * (rates[i] + 0.5 * duration * acceleration)
         rates[i] += duration * acceleration
+
+
+@kernel(counts_references=False)
+def move_in_polytope(plan, state, duration):
+    """Move on the parabola, and update the slacks and their rates."""
+    move_on_parabola(plan, state, duration)
+    slacks, rates = state.workspace.slacks, state.workspace.rates
+    move_slacks(slacks, rates, plan.slack_accelerations, duration)
 
 
 @kernel(counts_references=False)
@@ -625,6 +641,69 @@ def reflect_in_polytope(target, plan, state, facet):
 @kernel(counts_references=False)
 def end_in_polytope(target, plan, state):
     """Do nothing, because coordinates have not been changed."""
+
+
+@kernel(counts_references=False)
+def begin_in_large_polytope(target, plan, state):
+    """Set pull, slacks and rates. No time has passed, and no facet has been hit."""
+    body, workspace = target.body, state.workspace
+    copy_into(plan.pull, workspace.pull)
+    theta, velocity = state.vectors[ROW.point], state.vectors[ROW.velocity]
+    slacks, rates = workspace.slacks, workspace.rates
+    multiply_both(body.matrix, theta, velocity, slacks, rates)
+    for i in range(slacks.shape[0]):
+        slacks[i] = body.bounds[i] - slacks[i]
+        rates[i] = -rates[i]
+    for i in range(2 * slacks.shape[0] + 1):
+        workspace.exit_scratch[i] = 0.0
+
+
+@kernel(counts_references=False)
+def find_next_of_many_facets(target, plan, state, duration):
+    """Return the time and the facet of the next exit, found by the slacks."""
+    workspace = state.workspace
+    return exits.find_nearest_of_many_facets(
+        workspace.slacks, workspace.rates, plan.slack_accelerations, duration
+    )
+
+
+@kernel(counts_references=False)
+def move_in_large_polytope(plan, state, duration):
+    """Update the slacks and their rates, and the time that has passed."""
+    slacks, rates = state.workspace.slacks, state.workspace.rates
+    move_slacks(slacks, rates, plan.slack_accelerations, duration)
+    state.workspace.exit_scratch[2 * slacks.shape[0]] += duration
+
+
+@kernel(counts_references=False)
+def reflect_in_large_polytope(target, plan, state, facet):
+    """Update the rates of the slacks, and the facet's sums of factors.
+
+    The velocity changes by -factor Sigma nu at the time t. So at the end of the flight,
+    at the time T, the point has moved by -(T - t) factor Sigma nu. Summed over the
+    reflections at a facet this needs the factors and their products with t.
+    """
+    workspace, products = state.workspace, plan.facet_gram[facet]
+    rates, num_facets = workspace.rates, workspace.slacks.shape[0]
+    factor = 2.0 * -rates[facet] / products[facet]
+    add_multiple(factor, products, rates)
+    time = workspace.exit_scratch[2 * num_facets]
+    workspace.exit_scratch[facet] += factor
+    workspace.exit_scratch[num_facets + facet] += factor * time
+
+
+@kernel(counts_references=False)
+def end_in_large_polytope(target, plan, state):
+    """Move point and velocity, which have stayed as they were at the start."""
+    num_facets, sums = state.workspace.slacks.shape[0], state.workspace.exit_scratch
+    duration = sums[2 * num_facets]
+    move_on_parabola(plan, state, duration)
+    theta, velocity = state.vectors[ROW.point], state.vectors[ROW.velocity]
+    for i in range(num_facets):
+        factor, product = sums[i], sums[num_facets + i]
+        if factor != 0.0 or product != 0.0:
+            add_multiple(-factor, plan.facet_directions[i], velocity)
+            add_multiple(product - duration * factor, plan.facet_directions[i], theta)
 
 
 def compile_flight(
@@ -694,11 +773,21 @@ fly_in_polytope = compile_flight(
     reflect_in_polytope,
     end_in_polytope,
 )
+fly_in_large_polytope = compile_flight(
+    begin_in_large_polytope,
+    find_next_of_many_facets,
+    move_in_large_polytope,
+    reflect_in_large_polytope,
+    end_in_large_polytope,
+)
 
 
 def step_functions(target: GibbsTarget, plan: BilliardPlan) -> StepFunctions:
     """Return the C functions of a plan's steps."""
-    fly = fly_in_polytope if len(plan.facet_gram) else fly_in_body
+    num_facets = len(plan.facet_gram)
+    fly = fly_in_polytope if num_facets else fly_in_body
+    if num_facets > MANY_FACETS:
+        fly = fly_in_large_polytope
     return StepFunctions(target.pieces, pointer(fly, FLIGHT))
 
 
@@ -759,6 +848,7 @@ def end_trajectory(target, pieces, plan, state, rng):
     if trajectory.max_energy > max(state.energy[0], energy) + plan.max_rise:
         state.counts[OWN_COUNT.divergences] += 1
         return OK, 0.0
+    # 1 inside, 0 outside, NaN if the domain's function failed.
     status = gibbs_target.inside(target, pieces.target, theta, state.work)
     if status != 1.0:
         return (OK if status == 0.0 else FUNCTION_FAILED), 0.0
@@ -854,7 +944,7 @@ def init(target: GibbsTarget, plan: BilliardPlan, position: Array) -> ChainState
     dim, num_facets = target.dim, len(plan.slack_accelerations)
     workspace = BilliardWork(
         scratch=np.empty(plan.mass.num_scratch),
-        exit_scratch=np.empty(exits.SCRATCH_PER_DIM * dim),
+        exit_scratch=np.empty(max(exits.SCRATCH_PER_DIM * dim, 2 * num_facets + 1)),
         normal=np.empty(dim),
         pull=np.empty(dim),
         last_normal=np.full(dim, np.nan),
@@ -906,32 +996,35 @@ def fly_once(target, pieces, plan, state):
     return code, 0
 
 
-def fly_freely(
-    target: GibbsTarget,
-    plan: BilliardPlan,
-    *,
-    position: Array,
-    velocity: Array,
-    duration: float,
-) -> Array:
-    """Return the end of a flight without force that the boundary reflects.
+class FreeFlights:
+    """Flights without force that the boundary reflects, in the metric of a plan.
 
-    It ends after 1000 reflections at the latest.
+    They end after 1000 reflections at the latest.
     """
-    exit_function = find_exit_function(target.domain, target.dim)
-    find_exit = pointer(exit_function, exits.EXIT)
-    free_plan = without_force(plan)._replace(max_bounces=1000, find_exit=find_exit)
-    state = init(target, plan, position)
-    state.vectors[ROW.point], state.vectors[ROW.velocity] = position, velocity
-    state.workspace.trajectory["flight_left"] = duration
-    functions = step_functions(target, free_plan)
 
-    def fill_rows(first: int) -> tuple[int, int]:
-        del first  # there is one flight
-        code, num_rows = call(fly_once, target.numbers, functions, free_plan, state)
-        return code, num_rows
+    def __init__(self, target: GibbsTarget, plan: BilliardPlan) -> None:
+        self.target, self.plan = target, plan
+        exit_function = find_exit_function(target.domain, target.dim)
+        find_exit = pointer(exit_function, exits.EXIT)
+        self.free_plan = without_force(plan)._replace(
+            max_bounces=1000, find_exit=find_exit
+        )
+        self.functions = step_functions(target, self.free_plan)
 
-    pauses.fill(state.work.control, fill_rows)
-    end = state.vectors[ROW.point].copy()
-    is_inside = np.isfinite(end).all() and target._is_inside(end)
-    return end if is_inside else np.array(position)
+    def end(self, *, position: Array, velocity: Array, duration: float) -> Array:
+        """Return the end of a flight."""
+        target = self.target
+        state = init(target, self.plan, position)
+        state.vectors[ROW.point], state.vectors[ROW.velocity] = position, velocity
+        state.workspace.trajectory["flight_left"] = duration
+        arguments = target.numbers, self.functions, self.free_plan, state
+
+        def fill_rows(first: int) -> tuple[int, int]:
+            del first  # there is one flight
+            code, num_rows = call(fly_once, *arguments)
+            return code, num_rows
+
+        pauses.fill(state.work.control, fill_rows)
+        end = state.vectors[ROW.point].copy()
+        is_inside = np.isfinite(end).all() and target._is_inside(end)
+        return end if is_inside else np.array(position)

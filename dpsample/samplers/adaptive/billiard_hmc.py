@@ -45,6 +45,7 @@ class BilliardHMC(Sampler):
     True
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     num_steps: int | None = None

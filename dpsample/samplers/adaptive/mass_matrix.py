@@ -28,6 +28,7 @@ from dpsample.core.jit import kernel, matrix, vector
 from dpsample.numerics.vectors import multiply, multiply_rows
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class MassMatrix(NamedTuple):
     """Inverse mass matrix Sigma, dense or a diagonal plus low rank.
@@ -159,6 +160,7 @@ def small_product(matrix, vector, out):
         out[i] = total
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def product(matrix, vector, out):
     """Fill out with matrix times vector."""

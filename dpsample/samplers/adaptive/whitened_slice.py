@@ -44,6 +44,7 @@ from dpsample.samplers.adaptive.warmup import (
     MIN_SETTLED_WINDOW,
     NUM_PILOTS,
     WINDOWS,
+    DispersedStarts,
     WarmUp,
     disperse,
     is_settled,
@@ -135,6 +136,7 @@ SliceDraw = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class WhitenedSlicePlan(NamedTuple):
     """Directions, the features along them, and properties of the target."""
@@ -180,6 +182,7 @@ def shift(margins, column, t):
         margins[i] += t * column[i]
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def sum_losses(data, loss_value, margins, column, t, work):
     """Return the sum of phi(u_i + t C_i, y_i), NaN if the loss failed."""
@@ -516,7 +519,8 @@ def learn_axes(
     warm = WarmUp(
         plan=plan, shape=plan.mass, shares=np.ones(1), has_settled=False, leaps=0.0
     )
-    ends = [disperse(target, plan, rng) for _ in range(NUM_PILOTS)]
+    starts = DispersedStarts(target, plan)
+    ends = [starts.draw(rng) for _ in range(NUM_PILOTS)]
     sweep = plan.mass.num_white * move_cost(target)
     num_read = read_per_sweep = 0.0
     for width in WINDOWS:

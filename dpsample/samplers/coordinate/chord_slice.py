@@ -56,6 +56,7 @@ class ChordSliceVectorRow(NamedTuple):
 ROW = ChordSliceVectorRow()
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class ChordSlicePlan(NamedTuple):
     """Factor of the learned covariance, and the C function of chords."""
@@ -104,7 +105,8 @@ def step(target, pieces, plan, state, rng):
         t = low + (high - low) * rng.random()
         for j in range(direction.shape[0]):
             proposal[j] = state.position[j] + t * direction[j]
-        # Rounding may lead outside of the domain, where no energy is defined.
+        # Rounding may lead outside of the domain, where no energy is defined. The
+        # status is 1 inside, 0 outside, and NaN if the domain's function failed.
         status = gibbs_target.inside(target, pieces, proposal, state.work)
         if np.isnan(status):
             return FUNCTION_FAILED
@@ -159,6 +161,7 @@ class ChordSlice(Sampler):
     True
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     num_steps: int | None = None
@@ -175,7 +178,8 @@ class ChordSlice(Sampler):
         steps = rank if self.num_steps is None else self.num_steps
         gaussian = cover_modes(target, fit(target))
         for i in range(NUM_ROUNDS):
-            # Each round walks with the covariance of the round before.
+            # Each round walks with the covariance of the round before. It has 2^i
+            # times 100 + 20 dim draws.
             pilot = _build(target, gaussian, steps)
             gaussian = sampler.learn_covariance(gaussian, pilot, rng, 2**i)
         return _build(target, gaussian, steps)

@@ -56,6 +56,7 @@ AGE = 0
 OFFSET = 0
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def split_memory(plan, state):
     """Return views of the memory: slacks, margins, gradient."""

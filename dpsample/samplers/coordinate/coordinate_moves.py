@@ -84,6 +84,7 @@ def make_columns(data: Data, *, is_needed: bool) -> Columns:
     )
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def merge_columns(columns, i, j, changed):
     """Write rows and rates of a_i, or of a_i - a_j. Return their number."""
@@ -139,6 +140,7 @@ def shift(columns, margins, rates, t, changed):
             margins[changed.rows[m]] += t * rates[m]
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class CoordinatePlan(NamedTuple):
     """Domain and energy along coordinates, and a Gaussian fit for first guesses."""

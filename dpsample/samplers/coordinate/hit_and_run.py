@@ -60,6 +60,7 @@ class HitAndRunMemory(NamedTuple):
 MEMORY = HitAndRunMemory()
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class HitAndRunPlan(NamedTuple):
     """Gaussian fit, and properties of the target. m is the rank of the covariance."""
@@ -82,6 +83,7 @@ class LineWork(NamedTuple):
     ends: Array  # (2,): chord of the domain
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def choose_direction(plan, state, rng):
     # Only as many normals as the covariance has a rank.

@@ -62,6 +62,7 @@ class CoordinateBody(NamedTuple):
     limits: Array  # (m,): b of the shrunk polytope
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def norm_term(offset, p):
     """Return |offset|^p."""

@@ -138,6 +138,7 @@ class Quadratic(NamedTuple):
     tilt: float  # rise of V along a radius of a tilted ball
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def draw(plan, rng, noise, out):
     """Fill out with one draw, or with NaN if that fails."""
@@ -194,6 +195,7 @@ def step(target, pieces, plan, state, rng):
         value = energy(plan, noise, proposal)
         if np.isnan(value):
             return DRAW_FAILED
+        # 1 inside, 0 outside, NaN if the domain's function failed.
         status = gibbs_target.inside(target, pieces, proposal, state.work)
         if np.isnan(status):
             return FUNCTION_FAILED

@@ -135,6 +135,7 @@ class Cells(NamedTuple):
     cumulative: Array  # (cells,): the last one is 1
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def tangent(plan, j, z):
     """Return the tangent of cell j at z, and the sum of its absolute terms."""
@@ -192,6 +193,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class GridWork(NamedTuple):
     """Memory of a chain in addition to its state."""

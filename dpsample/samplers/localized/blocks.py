@@ -3,6 +3,10 @@
 A single draw ends at its first accepted proposal, and needs a pass over the records of
 its own. Here all accepted proposals of a block are draws.
 
+A move v from the mode x0 has the energy V(x0) + <g, v> + ||v||_M^2 / 2 + D, with the
+gradient g at x0, the matrix M = R R^T of `region` (R is its ``root``) and the excess
+D >= 0. Proposals follow the first terms, and are accepted if D is at most a threshold.
+
 The state's memory holds accepted points that no draw has used yet. Its first entry is
 their number, and each row is a point with its energy. They are used from the last one
 on.
@@ -101,7 +105,10 @@ def runner(prepared: RejectionSampler) -> Runner:
 
 
 def bound_gap(prepared: RejectionSampler) -> Array | None:
-    """Return U - M with D <= ||v||_{U - M}^2 / 2 on the region, or None without one."""
+    """Return U - M with D <= ||v||_{U - M}^2 / 2 on the region, or None without one.
+
+    U is an upper bound of the Hessian of the energy on the region.
+    """
     target, mode, region = prepared.target, prepared.mode, prepared.region
     min_curvature, max_curvature = target.curvature
     # U bounds the curvature within the slabs, but points may be outside of them.
@@ -133,6 +140,7 @@ def _draw_block(
     excess[is_open], num_records = prepared.evaluate_excess(
         vectors[is_open], thresholds[is_open]
     )
+    # This includes candidates whose excess is NaN, because they need no record.
     is_accepted = ~(excess > thresholds)
     state.counts[COUNT.proposals] += size
     state.counts[COUNT.accepted] += int(is_accepted.sum())

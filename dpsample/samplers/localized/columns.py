@@ -48,7 +48,12 @@ class MarginWidths(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """One weight for each record: phi'' near the mode, or a curvature on a region."""
+    """One weight for each record: phi'' near the mode, or a curvature on a region.
+
+    A quadratic with this weight times ``scale`` touches the loss from below at the
+    mode. "secant" and "bregman" are the largest weights for which differences of slopes
+    or of values have the bound of the quadratic, see `Loss.secant_curvature`.
+    """
 
     order: str  # "none", "mode", "secant" or "bregman"
     half_widths: tuple[MarginWidths, ...] = ()  # half-widths on the region
@@ -65,6 +70,7 @@ class ColumnSetting(NamedTuple):
     before: Array | None  # (dim,): point of the mode's curvatures
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class ChunkColumns(NamedTuple):
     """Columns of some records, as arguments of compiled rejection."""

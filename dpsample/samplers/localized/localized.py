@@ -20,6 +20,8 @@ def explain_unsupported(loss: Loss) -> str:
     """Return why `Localized` does not support a loss, or "" if it does."""
     if not loss.has_margin:
         return "Localization needs losses of a margin: use Proximal."
+    # The second derivative at the margin 0 and the response 1. It is infinite for
+    # losses with a kink, whose margins are multiples of each other.
     zero = np.zeros(1)
     if not np.isfinite(loss.curvature(zero, zero, np.ones(1))[1]).all():
         return (
@@ -58,6 +60,7 @@ class Localized(Sampler):
         reason = explain_unsupported(target.problem.loss)
         if reason:
             return False, reason
+        # The smallest curvature of the regularizer, times its weight in the energy.
         if not target.k * target.mu * target.curvature[0] > 0.0:
             return False, "The energy needs mu > 0 and a regularizer convex in l2."
         return True, ""
@@ -93,7 +96,7 @@ class Localized(Sampler):
         self.require(target)
         localization = Localization.find(target, gamma)
         prepared = None if localization is None else localization.prepare(rng)
-        if prepared is None or not prepared.is_practical:
+        if prepared is None or not prepared.accepts_in_time:
             raise ValueError(
                 "sampler must find a region on which rejection is practical, got none "
                 "for these records. Use dps.samplers.Proximal or another sampler."

@@ -118,7 +118,7 @@ def find(
         # squared Newton decrement.
         gain = -float(gradient @ move)
         # Derivatives of the entropy change with the logarithms of coordinates, so it
-        # needs more steps.
+        # needs more steps. Its limit of the gain is the margin, 1e-10.
         is_last = gain <= (margin or max_decrement**2)
         scale, lowest = 1.0, height
         # A step is halved at most 40 times.
@@ -304,8 +304,9 @@ def step_in_polytope(
 ) -> Array | None:
     """Solve the quadratic program by its dual, a non-negative least-squares problem.
 
-    With y = L^T v + L^{-1} g it is the search for the shortest y in a polyhedron.
-    ``free`` is the minimizer without sides.
+    With y = L^T v + L^{-1} g it is the search for the shortest y in a polyhedron (the
+    problem LDP of Lawson and Hanson, Solving Least Squares Problems, section 23.4).
+    ``root`` is L, of the Hessian L L^T. ``free`` is the minimizer without sides.
     """
     from scipy import optimize
 

@@ -235,7 +235,7 @@ class PreparedLocalized:
         return num_reads / (group_size * num_records)
 
     @property
-    def is_practical(self) -> bool:
+    def accepts_in_time(self) -> bool:
         """Whether the pilot run suggests that draws will be accepted in time."""
         has_candidates = self.candidate_rate > MIN_RATE
         # Below this rate a draw evaluates the energies of 100,000 candidates.

@@ -50,6 +50,7 @@ SHARES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 NUM_TRIAL_PROPOSALS = 256
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class Proposal(NamedTuple):
     """Gaussian, on a halfspace if x0 is on a sphere.

@@ -64,6 +64,7 @@ class DrawCode(NamedTuple):
 CODE = DrawCode()
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class LocalFrame(NamedTuple):
     """Numbers of mode, region, domain and regularizer for kernels."""

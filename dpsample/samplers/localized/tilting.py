@@ -6,7 +6,10 @@ its bound given the earlier ones. The log ratio of target to proposal,
 .. math:: \psi(z) = \sum_i \tfrac12 \mu_i^2 - \mu_i z_i + f(x_i(z)), \qquad
           f(x) = \log \Phi(-x),
 
-with affine bounds x_i of the noise z_i - mu_i, is concave in z, because f is. Every
+with Phi the normal distribution function and affine bounds x_i of the noise z_i - mu_i,
+is concave in z, because f is. In the code the vector of bounds is x(z) = ``scaled`` -
+``steps`` z - mu, where l and the rows of L are divided by the diagonal of L, and
+``steps`` is the part below the diagonal. The *hazard* is -f'(x). Every
 *tilt* mu is exact. Here it is computed from a center zh, from the last coordinate to
 the first, such that psi'(zh) = 0. With xh_i = x_i(zh) and d_i = x_i(z) - xh_i,
 
@@ -136,7 +139,11 @@ class TiltedOrthant:
         return np.asarray(slacks[rng.standard_exponential(size) >= lost])
 
     def _gap(self, i: int, shift: Array) -> Array:
-        """Return D_i for moves d_i of a bound."""
+        """Return D_i for moves d_i of a bound.
+
+        The module has both formulas. The second one is for deep tails, and uses the
+        hazard. Without a tilt its slope is 0, and the first one is right everywhere.
+        """
         bound, slope = self.bounds[i], self.slopes[i]
         ends = bound + shift
         if not (bound > DEEP_BOUND and slope > 0.0):

@@ -20,6 +20,7 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs_target import GibbsTarget
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def uniform_in_ball(rng, out):
     """Fill out with a uniform point of the unit ball in m dimensions.
@@ -68,6 +69,7 @@ class BallWalk(TunedSampler):
     True
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     def _recipe(self, target: GibbsTarget) -> TuningRecipe:

@@ -6,6 +6,9 @@
 Here q is a Gaussian fit of the target pi, or a multivariate t distribution with the
 same center c and scale matrix C. The ratio w is the weight of a point.
 
+The target is pi, proportional to e^{-V}, V = k (F + mu r), with the mean loss F, a
+regularizer r of weight mu and an inverse temperature k.
+
 Proposals do not depend on the position, so a batch of them is drawn ahead, and their
 energies are evaluated in one pass over the records, which reads each record from memory
 once. With dense features, a block of records is one matrix product with the points. A
@@ -76,6 +79,7 @@ Refill = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class BatchWork(NamedTuple):
     """Scratch memory of a pass over the records for a limited number of points."""
@@ -128,6 +132,7 @@ def add_dense(data, loss_value, points, work, totals, begin):
     return data.num_records
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def add_row(value, row, out):
     """Add a multiple of a row to out."""
@@ -314,6 +319,7 @@ def fill_batch(target, pieces, plan, state, rng):
         i = progress.num_inside
         proposal = state.workspace.proposals[i]
         square = propose(plan, rng, state.workspace.noise, proposal)
+        # 1 inside, 0 outside, NaN if the domain's function failed.
         status = gibbs_target.inside(target, pieces, proposal, state.work.work)
         if np.isnan(status):
             return FUNCTION_FAILED

@@ -47,11 +47,13 @@ class MALAVectorRow(NamedTuple):
 ROW = MALAVectorRow()
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def log_proposal(plan, origin, origin_gradient, theta, white, drift):
     """Return the log density, up to a constant, of a proposal theta from an origin.
 
     In the coordinates z = L^{-1} x the proposal is N(z - tau L^T grad V, 2 tau I).
+    ``plan`` is a `MetropolisPlan`: L is its factor, L^{-1} its whiten and tau its step.
     ``white`` and ``drift`` are scratch memory.
     """
     for j in range(theta.shape[0]):
@@ -103,6 +105,8 @@ def step(target, pieces, plan, state, rng):
     # The threshold is drawn for each proposal, so that the number of random numbers of
     # a step does not depend on the domain.
     threshold = -rng.standard_exponential()
+    # 1 inside, 0 outside, where the chain stays, and NaN if the domain's function
+    # failed.
     status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status != 1.0:
         return OK if status == 0.0 else FUNCTION_FAILED
@@ -153,6 +157,7 @@ class MALA(TunedSampler):
     0.1
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     def _recipe(self, target: GibbsTarget) -> TuningRecipe:

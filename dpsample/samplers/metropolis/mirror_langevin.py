@@ -92,6 +92,7 @@ class Map(NamedTuple):
     p: float
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def map_to_dual(mirror, x, out):
     """Fill out with the gradient of phi, and return whether x is strictly inside."""
@@ -263,6 +264,7 @@ def squared_dual_norm(mirror, x, v):
     return total
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class MirrorPlan(NamedTuple):
     """Step and mirror map."""
@@ -324,6 +326,7 @@ def step(target, pieces, plan, state, rng):
     state.counts[COUNT.proposals] += 1
     is_inside = propose(plan, position, gradient, rng, dual, new_dual, proposal)
     threshold = -rng.standard_exponential()
+    # 1 inside, 0 outside, NaN if the domain's function failed.
     status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status == 0.0 or not is_inside:
         return OK
@@ -428,6 +431,7 @@ class MirrorLangevin(TunedSampler):
     'power'
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     geometry: str = "auto"

@@ -40,6 +40,7 @@ class PreconditionedCrankNicolsonVectorRow(NamedTuple):
 ROW = PreconditionedCrankNicolsonVectorRow()
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def half_square(plan, theta, difference, white):
     """Return half the squared distance of theta from the center, in the fit's norm.
@@ -103,6 +104,7 @@ class PreconditionedCrankNicolson(TunedSampler):
     'invariant'
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     longest_step: ClassVar[float] = 1.0

@@ -26,6 +26,7 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs_target import GibbsTarget
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class RandomWalkPlan(NamedTuple):
     """Step, norm of the noise, and factor of the fitted covariance."""
@@ -35,6 +36,7 @@ class RandomWalkPlan(NamedTuple):
     factor: Array  # (dim, m): L
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def fill_noise(p, rng, noise):
     """Fill the noise with a draw from the density proportional to exp(-||z||_p^2 / 2).
@@ -107,6 +109,7 @@ class RandomWalk(TunedSampler):
     'invariant'
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     p: float = 2.0

@@ -49,6 +49,7 @@ class TiltedGibbsVectorRow(NamedTuple):
 ROW = TiltedGibbsVectorRow()
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def surrogate(plan, theta, w, s, difference, white):
     """Return <s, theta - w> + ||theta - w||^2 / 2. The last arguments are scratch."""
@@ -142,6 +143,7 @@ class TiltedGibbs(TunedSampler):
     True
     """
 
+    # It evaluates the whole energy, never the loss of one record, so any target does.
     reads_records: ClassVar[bool] = False
 
     def _recipe(self, target: GibbsTarget) -> TuningRecipe:

@@ -6,8 +6,10 @@ P is a matrix, the metric, and h the step. Each step draws
 
     y ~ N(x, h P^{-1}),    x ~ exp(-V(x) - ||x - y||_P^2 / (2h)) on the domain.
 
-V = k (F + mu r) is minus the log density. The second draw is exact, by rejection. U is
-V, or k F alone if proposals have the regularizer's factor e^{-k mu r} exactly. Let
+V = k (F + mu r) is minus the log density, with the mean loss F of the records, a
+regularizer r of weight mu and an inverse temperature k. The second draw is exact, by
+rejection. U is V, or k F alone if proposals have the regularizer's factor e^{-k mu r}
+exactly. Let
 w(y), the *tangent point*, be the projection of y to the domain. U is at least its
 tangent at w plus the quadratic ``tangent / 2 ||x - w||_P^2``, with a constant
 ``tangent`` >= 0. The difference is the *gap*. The *envelope* is the Gaussian with the
@@ -90,7 +92,7 @@ NO_DRAW = 3.0
 
 
 class DrawStage(NamedTuple):
-    """Stages of a conditional draw that a pause interrupted."""
+    """Stages of a conditional draw that a pause interrupted, or 0 if there is none."""
 
     proposing: int = 1
     testing: int = 2
@@ -122,6 +124,7 @@ SupportStatus = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class Support(NamedTuple):
     """Set that contains the domain but not the envelope's mean."""
@@ -199,6 +202,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
     return state._replace(counts=np.zeros(INSIDE + 1, dtype=np.int64))
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def set_ball_halfspace(plan, body, mean, support, a, b):
     """Set the tangent halfspace of a Euclidean ball at mean's P-projection.

@@ -73,6 +73,8 @@ MAX_STEPS = 60
 MAX_PROPOSALS = 10_000
 # A part that is smaller than the rest by a factor e^-40 is below its rounding errors.
 _NEGLIGIBLE = 40.0
+# erfc(x sqrt(1/2)) is twice the normal tail above x. Times sqrt(pi/2) it is the
+# integral of e^{-u^2 / 2} from x on.
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_HALF_PI = math.sqrt(0.5 * math.pi)
 # Nodes and weights of Gauss-Legendre quadrature on [-1, 1].
@@ -98,6 +100,7 @@ class Chord(NamedTuple):
     far_hazard: float  # hazard at the other end
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def gaussian_in_box(rng, mean, stddevs, lower, upper, out):
     """Draw independent normals with the given means, each restricted to its interval.

@@ -102,6 +102,7 @@ class DrawState(NamedTuple):
     slopes: Array  # (block,): derivatives of the losses
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def select(mask, a, b):
     """Return a if the mask is -1 and b if it is 0, by their bits.

@@ -74,6 +74,7 @@ class MomentPosition(NamedTuple):
 MOMENT = MomentPosition()
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def slope_at(kappa, q, s0):
     """Return b, the derivative of (kappa / 2) S^(2/q) at S0."""

@@ -1,10 +1,14 @@
 """Proximal sampler: exact conditional draws in a metric, with a proved error.
 
+The target has the density e^{-V} on a convex domain, V = k (F + mu r), where F is the
+mean loss of the records, r a regularizer of weight mu, and k an inverse temperature.
+
 A *metric* is given by a matrix P such that the energy V is 1-strongly convex on the
 domain in the norm ||x||_P. A *step* has a size h and two conditional draws. Each
 conditional draw of the chain of `alternation` is exact, and T(gamma) steps give a total
-variation of at most gamma. The *oracle* of the chain tests proposals on all records, on
-a few of them (`thinned`), or on those that `screened` leaves undecided.
+variation of at most gamma. W_0 bounds the root mean squared distance of the start from
+the target in the norm of P. The *oracle* of the chain tests proposals on all records,
+on a few of them (`thinned`), or on those that `screened` leaves undecided.
 
 A pilot run on a random stream of its own chooses metric and step. Draws are exact for
 every step, so the choice affects the running time alone. It depends on the records and
@@ -144,7 +148,8 @@ class Pilot:
         self.is_screened = screen is not None
         self.state = _init(target, start, screen)
         self.first_step, self.max_step = metric.pilot_steps()
-        # Multiply-adds per count. A gradient is two passes, a value is one.
+        # Multiply-adds per count. A gradient is two passes, a value is one. Positions
+        # are those of a chain's counts, the last of which is `alternation.INSIDE`.
         self.costs = np.zeros(alternation.INSIDE + 1)
         self.costs[chain.COUNT.gradients] = 2.0 * pass_work(target)
         self.costs[chain.COUNT.values] = pass_work(target)
@@ -194,7 +199,8 @@ class Pilot:
         state, screen = self.state, None
         if self.is_screened:
             screen = screened.new_screen(self.target, plan)
-            # The balls of another step have other radii.
+            # The balls in which records were screened have other radii at another step.
+            # 0 in this entry makes the chain screen again.
             state.memory[0] = 0.0
         if screen is None:
             return state, None
@@ -341,8 +347,9 @@ class ProximalSetting:
         energy = self.target.energy(self.start)
         penalty = self.target.regularizer.value(self.start)
         for option, _ in self.options:
-            # A gap is a difference of values of U, which are of this size. If the gap
-            # itself is small, its rounding error is not important.
+            # U is the energy without the part ``kept_weight`` r that proposals have
+            # exactly. A gap is a difference of values of U, which are of this size. If
+            # the first gap, an estimate, is small, its rounding error is not important.
             size = abs(energy - option.kept_weight * penalty)
             if not (2.0**-52 * size > MAX_ERROR and option.first_gap > MAX_ERROR):
                 return False

@@ -60,6 +60,7 @@ class Screen(NamedTuple):
     norms: Array  # (num_records,): Euclidean norms of the rows
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class ScreenedWork(NamedTuple):
     """Memory of `ProximalWork`, with the levels. Level 0 has all records."""
@@ -142,6 +143,7 @@ def _empty_list(data: Data) -> Data:
     return empty_list
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def square_distance(a, b):
     """Return |a - b|^2."""

@@ -118,6 +118,7 @@ def fill_alias_tables(weights, labels, starts, table):
             table[c]["other"] = labels[start + other[c]]
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def draw_label(table, rng):
     """Draw a label from an alias table."""
@@ -223,6 +224,7 @@ def _segments(
     return starts, np.concatenate(records), np.concatenate(weights)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class FactorizedPlan(NamedTuple):
     """Fields of `Expansion` and `Channels`, with the same names, and numbers."""

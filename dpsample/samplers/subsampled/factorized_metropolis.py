@@ -58,6 +58,7 @@ ROW = FactorizedMetropolisVectorRow()
 NUM_ROWS = ROW.first_move + len(events.MOVE)
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class FactorizedWork(NamedTuple):
     """Memory of a chain in addition to its state."""
@@ -74,6 +75,7 @@ def product(row, vector):
     return total
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def propose(plan, rng, v, noise, new_v, delta):
     """Fill in v' given v, and its displacement delta = F v'.
@@ -125,8 +127,9 @@ def step(target, pieces, plan, state, rng):
     for j in range(dim):
         proposal[j] = plan.anchor[j] + delta[j]
         moves[events.MOVE.before, j] = state.position[j] - plan.anchor[j]
+    # 1 inside, 0 outside, NaN if the domain's function failed. Outside, the proposal is
+    # rejected, and the chain stays.
     status = gibbs_target.inside(target, pieces, proposal, state.work)
-    # Outside of the domain the proposal is rejected, and the chain stays.
     if status == 0.0:
         return OK
     new_remainder = regularizer_remainder(

@@ -7,8 +7,9 @@ enters the test with probability r_i / (chi c C M^2 + c M), where
 
     r_i = chi c C M^2 + (d_i + c M) / 2,    d_i = (k / n) (f_i(x') - f_i(x)),
 
-and c is a public constant with |d_i| <= c M, and C = n c. The step is accepted with
-probability
+where f_i is the loss of one of n records, k an inverse temperature, and c a public
+constant with |d_i| <= c M, and C = n c. The regularizer r has the weight mu. The step
+is accepted with probability
 
     min(1, prod_i r_i(x', x) / r_i(x, x') * exp(psi(x) - psi(x'))),    psi = k mu r,
 
@@ -56,6 +57,7 @@ RecordTest = record_dtype(
 )
 
 
+# Kernels take the tuple by one address, not field by field, see `core.frames`.
 @by_address
 class TunaPlan(NamedTuple):
     """Step and factor of the proposals, chi, and the bound C ||x' - x||_p."""
@@ -74,6 +76,7 @@ class TunaWork(NamedTuple):
     test: RecordArray  # one record of `RecordTest`
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def poisson_rate(plan, size):
     """Return the mean number of records that a step with C M = size draws."""
@@ -159,6 +162,7 @@ def step(target, pieces, plan, state, rng):
         fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
         state.counts[COUNT.proposals] += 1
+        # 1 inside, 0 outside, NaN if the domain's function failed.
         status = gibbs_target.inside(target, pieces, proposal, state.work)
         if status == 0.0:
             return OK

@@ -55,6 +55,7 @@ class Envelope(NamedTuple):
     gap: float  # log of the plateau's height, relative to the density at the mode
 
 
+# Kernels that allocate nothing need no counts of references to arrays.
 @kernel(counts_references=False)
 def power(x, exponent):
     """Return x**exponent for x >= 0."""
