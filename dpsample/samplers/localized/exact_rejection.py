@@ -98,10 +98,8 @@ from dpsample.samplers.localized.rejection import BLOCK_NUMBERS
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
 
-# Share of gamma for floating-point errors, and the part of it that `floating_bound` may
-# use on usual problems, as tests hold. The rest is for the region.
+# Share of gamma for floating-point errors. The rest is for the region.
 FLOAT_SHARE = 1e-3
-MAX_BOUND_SHARE = 0.8
 # Share of gamma beyond the public radius in the whole space.
 TAIL_SHARE = 1e-4
 # Largest error of an exact variate, and the probability that its distribution differs.
