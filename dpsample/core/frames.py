@@ -28,7 +28,7 @@ the first call, because kernels would see the old shape.
 import ctypes
 import hashlib
 import struct
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -193,7 +193,7 @@ class _FieldLayout(NamedTuple):
     is_piece: bool = False
 
 
-def _layout_of(kind: types.Type, number: Hashable) -> _FieldLayout | None:
+def _layout_of(kind: types.Type, number: types.Hashable | None) -> _FieldLayout | None:
     """Return the layout of a field, None if it depends on the field's value."""
     if number is not None:
         # `struct` rejects what is no such number.
