@@ -515,6 +515,37 @@ def simplex_regression() -> None:
     show_peer("blackjax NUTS with a transform", with_transform)
 
 
+@row
+def pymc_model() -> None:
+    """Means of eight schools: a PyMC model by the bridge, and NUTS."""
+
+    def with_bridge() -> dict[str, Any]:
+        model = peers.pymc_schools()
+        bridge = dps.interop.from_pymc(model)
+        options: dict[str, Any] = {"threads": 1, "progress": False, "check": False}
+        dps.sample(bridge.density, num_draws=20, seed=2, **options)
+        begin = clock()
+        tree = dps.sample(bridge.density, num_draws=1000, seed=1, **options)
+        cpu = clock() - begin
+        ours = np.asarray(bridge.unpack(tree).posterior["effect"].values)
+        facts = {"ours_ess": effective(ours), "ours_per_second": effective(ours) / cpu}
+        others = {"pymc": lambda: peers.pymc_nuts(model), "numpyro": peers.numpyro_nuts}
+        for name, measure in others.items():
+            theirs, warm, drawing = measure()
+            ess = effective(ours), effective(theirs)
+            square = ours.var(axis=(0, 1)) / ess[0] + theirs.var(axis=(0, 1)) / ess[1]
+            gap = ours.mean(axis=(0, 1)) - theirs.mean(axis=(0, 1))
+            facts |= {
+                f"{name}_ess": ess[1],
+                f"times_{name}": (ess[0] / cpu) / (ess[1] / (warm + drawing)),
+                f"times_{name}_without_warmup": (ess[0] / cpu) / (ess[1] / drawing),
+                f"z_{name}": float(np.abs(gap / np.sqrt(square)).max()),
+            }
+        return facts
+
+    show_peer("NUTS of PyMC and numpyro on the same model", with_bridge)
+
+
 def main() -> None:
     """Print the rows that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__)

@@ -196,3 +196,102 @@ def simplex_posterior(
         return np.concatenate([parts, np.exp(log_rest[..., -1:])], -1)
 
     return log_density, to_simplex
+
+
+def schools(seed: int = 1) -> tuple[Any, Array]:
+    """Return groups and scores of eight schools with twenty pupils each."""
+    rng = np.random.default_rng(seed)
+    school = np.repeat(np.arange(8), 20)
+    return school, rng.normal(0.3 * school, 1.0)
+
+
+def pymc_schools() -> Any:
+    """Return a PyMC model of the schools' means."""
+    import pymc as pm
+
+    school, score = schools()
+    with pm.Model() as model:
+        center = pm.Normal("center", 0.0, 2.0)
+        spread = pm.HalfNormal("spread", 1.0)
+        units = pm.Normal("units", 0.0, 1.0, shape=8)
+        effect = pm.Deterministic("effect", center + spread * units)
+        pm.Normal("score", effect[school], 1.0, observed=score)
+    return model
+
+
+def pymc_nuts(model: Any) -> tuple[Array, float, float]:
+    """Return effects by PyMC's own NUTS, and CPU seconds of warm-up and of draws."""
+    import pymc as pm
+
+    clocks = np.full((NUM_CHAINS, 2), np.nan)
+
+    def note(trace: Any, draw: Any) -> None:
+        del trace
+        column = 0 if draw.tuning else 1
+        if np.isnan(clocks[draw.chain, column]):
+            clocks[draw.chain, column] = clock()
+
+    with model:
+        tree = pm.sample(
+            1000,
+            tune=1000,
+            chains=NUM_CHAINS,
+            cores=1,
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+            callback=note,
+        )
+    # A chain ends where the next one begins. The last one ends with the call.
+    ends = np.append(clocks[1:, 0], clock())
+    warm = float((clocks[:, 1] - clocks[:, 0]).sum())
+    return tree.posterior["effect"].values, warm, float((ends - clocks[:, 1]).sum())
+
+
+def numpyro_nuts() -> tuple[Array, float, float]:
+    """Return effects by numpyro's NUTS, and CPU seconds of warm-up and of draws."""
+    os.environ["XLA_FLAGS"] = (
+        "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    )
+    import jax
+    import numpyro
+    from numpyro import distributions as dist
+
+    jax.config.update("jax_enable_x64", True)
+    school, score = schools()
+
+    def model() -> None:
+        center = numpyro.sample("center", dist.Normal(0.0, 2.0))
+        spread = numpyro.sample("spread", dist.HalfNormal(1.0))
+        units = numpyro.sample("units", dist.Normal(0.0, 1.0).expand([8]).to_event(1))
+        effect = numpyro.deterministic("effect", center + spread * units)
+        numpyro.sample("score", dist.Normal(effect[school], 1.0), obs=score)
+
+    kernel = numpyro.infer.NUTS(model)
+    keys = jax.random.split(jax.random.PRNGKey(7), NUM_CHAINS)
+    # The kernel finds its functions here. In a compiled loop it would not keep them.
+    starts = [kernel.init(key, 1000, None, (), {}) for key in keys]
+
+    def warm(state: Any) -> Any:
+        return jax.lax.fori_loop(
+            0, 1000, lambda i, state: kernel.sample(state, (), {}), state
+        )
+
+    def draw(state: Any) -> Any:
+        def one(state: Any, i: Any) -> Any:
+            state = kernel.sample(state, (), {})
+            values = kernel.postprocess_fn((), {})(state.z)
+            return state, values["effect"]
+
+        return jax.lax.scan(one, state, None, length=1000)[1]
+
+    compiled_warm = jax.jit(warm).lower(starts[0]).compile()
+    compiled_draw = jax.jit(draw).lower(starts[0]).compile()
+    seconds, chains = np.zeros(2), []
+    for start in starts:
+        begin = clock()
+        state = jax.block_until_ready(compiled_warm(start))
+        middle = clock()
+        chains.append(np.asarray(jax.block_until_ready(compiled_draw(state))))
+        seconds += middle - begin, clock() - middle
+    return np.stack(chains), float(seconds[0]), float(seconds[1])

@@ -57,6 +57,10 @@ def _check_length(name: str, value: object, length: int) -> None:
         check.fail(name, f"{length} bytes", check.describe(type(value).__name__))
 
 
+# `json.dumps` would make an encoder at each call.
+_encode_sorted = json.JSONEncoder(sort_keys=True).encode
+
+
 class Answer(Predictor):
     """Coefficients and their certificate, which can be saved and published."""
 
@@ -87,7 +91,7 @@ class Answer(Predictor):
             "feature_names": list(self.feature_names),
             "theta": [float(number).hex() for number in self.theta],
         }
-        text = json.dumps(content, sort_keys=True)
+        text = _encode_sorted(content)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _encoding_dict(self) -> Json | None:

@@ -36,6 +36,7 @@ class MinimizationPlan:
 
     program: descent.Program
     certificate: EventCertificate | None
+    risk_bound: float = math.nan  # NaN if it is not known
 
 
 # The first call says that it compiles for about 5 s. BLAS has one thread, because the
@@ -131,9 +132,7 @@ def minimize(
             "evaluation", evaluation.feature_names, problem.feature_names
         )
     if plan.certificate is not None and budget is not None:
-        inputs = dict(plan.certificate.inputs)
-        bound = _risk_bound(optimizer, problem.facts, budget, inputs)
-        warn_if_useless(problem.facts, budget, bound)
+        warn_if_useless(problem.facts, budget, plan.risk_bound)
     spend(ledger, plan.certificate)
     title, total = repr(optimizer), plan.program.num_steps
     try:
@@ -213,7 +212,7 @@ def plan_minimization(
 
     def make_plan(problem: Problem) -> MinimizationPlan:
         recipe = optimizer.recipe(problem.facts, budget, calibration)
-        certificate = None
+        certificate, risk_bound = None, math.nan
         if budget is None and not problem.loss.has_margin:
             check_any_loss(recipe, optimizer, is_private=False)
         if budget is not None:
@@ -221,9 +220,13 @@ def plan_minimization(
             certificate = certify(
                 optimizer, recipe, problem.facts, budget, calibration, clip_rows=clipped
             )
+            inputs = dict(certificate.inputs)
+            risk_bound = _risk_bound(optimizer, problem.facts, budget, inputs)
             if seeded:
                 certificate = replace(certificate, seeded=True, digest="")
         program = descent.Program(problem, recipe)
-        return MinimizationPlan(program=program, certificate=certificate)
+        return MinimizationPlan(
+            program=program, certificate=certificate, risk_bound=risk_bound
+        )
 
     return problem._reuse_plan(key, make_plan)

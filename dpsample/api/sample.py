@@ -267,8 +267,8 @@ class _Options:
 class _Plan:
     """All that is fixed before the first draw of a chain.
 
-    The chains run on the ``inner`` target. It is the caller's, or the one in the free
-    coordinates of a polytope with equalities.
+    The chains run on the ``inner`` target. It is the caller's, or ``reduced.target`` in
+    other coordinates, see `_reduce_if_needed`.
     """
 
     options: _Options
@@ -277,9 +277,9 @@ class _Plan:
     choice: SamplerChoice  # method, reason and prepared chain
     num_warmup: int
     given_starts: list[Array]  # one for each chain if the caller gave them, or empty
-    groups: Ints | None  # superchain of each chain
-    root: np.random.SeedSequence
-    chain_streams: list[np.random.Generator]
+    groups: Ints | None  # superchain of each chain, None if there are few chains
+    root: np.random.SeedSequence  # the seed of the call
+    chain_streams: list[np.random.Generator]  # one for each chain, as the next
     trial_streams: list[np.random.Generator]
 
     @property
@@ -509,8 +509,8 @@ def _judge(
                 column = NUM_STATS + names.index("num_divergences")
                 count = int(run.stats[..., column].sum())
                 facts.warn_of_divergences(count, run.stats[..., 0].size)
-            # A nested R-hat above 1 means that chains remember their starts. Then the
-            # first remedy is a longer warm-up.
+            # A nested R-hat above 1 means that chains still depend on their starts.
+            # Then the first remedy is a longer warm-up.
             if not facts.is_independent:
                 verdict.warn(facts.remedy(forgets_starts=not verdict.is_nested))
         if trial is not None and not is_interrupted:

@@ -25,11 +25,12 @@ An array must not be reshaped in place (``array.shape = ...``, ``array.resize``)
 the first call, because kernels would see the old shape.
 """
 
+import ctypes
 import hashlib
 import struct
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 from llvmlite import ir
@@ -54,12 +55,13 @@ from numba.np.numpy_support import as_dtype
 from numpy.typing import NDArray
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
 
 ADDRESS = "dpsample_address"  # attribute of what kernels take by address
 MEMORY = "dpsample_memory"  # attribute that owns the memory at the address
 NUMBER_KINDS = "dpsample_number_kinds"  # types of the fields annotated as numbers
 DECLARED = "dpsample_declared"  # type of all tuples of a class, if there is one
+# Attribute of a C function: its signature, and the type that was made of it.
+PIECE_KIND = "dpsample_piece_kind"
 # Fields that are annotated as numbers have the annotated type, so that 2 in a field of
 # floats is a float.
 NUMBERS = {float: types.float64, int: types.int64, bool: types.boolean}
@@ -71,8 +73,19 @@ OTHER_CODES |= {np.bool_: "?", np.int64: "q", np.float64: "d"}
 # Fields of Numba's data models that this layout assumes, see `_check_model`.
 ARRAY_MODEL = ("meminfo", "parent", "nitems", "itemsize", "data", "shape", "strides")
 Fields = tuple[Any, ...]  # a named tuple
+
+AnyArray = NDArray[Any]
 Kinds = tuple[Any, ...]  # Numba's types of its fields
 Frame = TypeVar("Frame", bound=Fields)
+
+
+class ArrayFlag:
+    """Bits of `flags.num` of an array, as NumPy's C headers define them."""
+
+    c_contiguous = 0x1
+    f_contiguous = 0x2
+    aligned = 0x100
+    writeable = 0x400
 
 
 class FrameType(types.Type):
@@ -93,12 +106,18 @@ class FrameType(types.Type):
         return self.instance_class._fields  # type: ignore[attr-defined,no-any-return]
 
     @cached_property
-    def dtypes(self) -> tuple[np.dtype[Any] | None, ...]:
-        """NumPy's types of the entries of arrays, None for other fields."""
-        return tuple(
-            np.dtype(as_dtype(kind.dtype)) if isinstance(kind, types.Array) else None
-            for kind in self.kinds
+    def layouts(self) -> "tuple[_FieldLayout, ...] | None":
+        """How each field is laid out, or None if values have a part in it."""
+        columns = zip(
+            self.kinds, getattr(self.instance_class, NUMBER_KINDS), strict=True
         )
+        layouts = [_layout_of(kind, number) for kind, number in columns]
+        return None if None in layouts else tuple(filter(None, layouts))
+
+    @cached_property
+    def packer(self) -> struct.Struct:
+        """Writer of the words of all fields. It needs `layouts`."""
+        return _packer("".join(layout.code for layout in self.layouts or ()))
 
     @property
     def key(self) -> object:
@@ -120,10 +139,10 @@ class FrameType(types.Type):
     def __getstate__(self) -> dict[str, object]:
         """Return the state without the hash, which differs between processes.
 
-        Types of arrays are left out as well, so that what is pickled does not depend on
-        whether they were read.
+        Layouts are left out as well, so that what is pickled does not depend on whether
+        a tuple was laid out.
         """
-        left_out = {"_hash", "dtypes"}
+        left_out = {"_hash", "layouts", "packer"}
         return {
             name: value for name, value in vars(self).items() if name not in left_out
         }
@@ -166,35 +185,111 @@ def declare_kinds(cls: type, *kinds: object) -> FrameType:
     return kind
 
 
+class _FieldLayout(NamedTuple):
+    """How a field of a declared type is checked and laid out."""
+
+    code: str  # for the module `struct`
+    kind: types.Type  # Numba's type
+    dtype: np.dtype[Any] | None = None  # an array's type of entries, None for others
+    num_axes: int = 0
+    flags: int = 0  # that the array must have
+    is_frame: bool = False
+    is_any: bool = False  # a frame type without fields, which stands for any frame
+    is_piece: bool = False
+
+
+def _layout_of(kind: types.Type, number: types.Hashable | None) -> _FieldLayout | None:
+    """Return the layout of a field, None if it depends on the field's value."""
+    if number is not None:
+        # `struct` rejects what is no such number.
+        code = NUMBER_CODES[number]
+        return _FieldLayout(code, kind) if kind is number else None
+    if isinstance(kind, types.Array):
+        flags = ArrayFlag.aligned | (ArrayFlag.writeable if kind.mutable else 0)
+        orders = {"C": ArrayFlag.c_contiguous, "F": ArrayFlag.f_contiguous}
+        flags |= orders.get(kind.layout, 0)
+        dtype = np.dtype(as_dtype(kind.dtype))
+        return _FieldLayout(_array_code(kind.ndim), kind, dtype, kind.ndim, flags)
+    if isinstance(kind, FrameType):
+        return _FieldLayout("P", kind, is_frame=True, is_any=not kind.kinds)
+    if isinstance(kind, types.FunctionType):
+        return _FieldLayout("PPP", kind, is_piece=True)
+    return None
+
+
+def _array_code(num_axes: int) -> str:
+    """Return the code of an array.
+
+    The first word is the address of a reference count. It is 0, because the tuple owns
+    the array. Each dimension adds two words, a side of the shape and a stride.
+    """
+    return "PPqqP" + "qq" * num_axes
+
+
+def _declared_words(declared: FrameType, fields: Fields) -> list[object]:
+    """Return words for `struct` of a tuple, whose fields must have declared types.
+
+    This is `_code_and_words` without what is known from the types.
+    """
+    words = list[object]()
+    layouts = declared.layouts or ()
+    for i, (layout, field) in enumerate(zip(layouts, fields, strict=True)):
+        dtype = layout.dtype
+        if dtype is not None:
+            if not (
+                isinstance(field, np.ndarray)
+                and field.ndim == layout.num_axes
+                and (field.dtype is dtype or field.dtype == dtype)
+                and field.flags.num & layout.flags == layout.flags
+            ):
+                _reject_field(declared, fields, i)
+            words += (0, id(field), field.size, field.itemsize, _address_of(field))
+            words += field.shape
+            words += field.strides
+        elif layout.is_frame:
+            is_declared = getattr(type(field), DECLARED, None) is layout.kind
+            if not (is_declared or layout.is_any or typeof(field) == layout.kind):
+                _reject_field(declared, fields, i)
+            address = getattr(field, ADDRESS, None)
+            if address is None:
+                _reject_field(declared, fields, i)
+            words.append(address)
+        elif layout.is_piece:
+            if not _has_kind(field, layout.kind):
+                _reject_field(declared, fields, i)
+            words += (field.address, 0, 0)
+        else:
+            words.append(field)
+    return words
+
+
+def _has_kind(field: object, kind: object) -> bool:
+    """Return whether a C function has a type, without `typeof` if it has had one."""
+    last = getattr(field, PIECE_KIND, None)
+    if last is not None and last[0] is getattr(field, "_sig", None) and last[1] is kind:
+        return True
+    return bool(typeof(field) == kind)
+
+
+def _reject_field(declared: FrameType, fields: Fields, i: int) -> NoReturn:
+    """Raise the error about a field that has not its declared type."""
+    name = f"{type(fields).__name__}.{declared.names[i]}"
+    _reject(name, fields[i], str(declared.kinds[i]))
+
+
 def _check_declared(declared: FrameType, fields: Fields) -> None:
     """Raise unless the fields of a tuple have the declared types."""
     numbers = getattr(fields, NUMBER_KINDS)
-    columns = zip(declared.kinds, declared.dtypes, numbers, fields, strict=True)
-    for i, (kind, dtype, number, field) in enumerate(columns):
-        if dtype is not None:
-            fits = isinstance(field, np.ndarray) and _fits(kind, dtype, field)
-        elif number is not None and kind is number:
+    columns = zip(declared.kinds, numbers, fields, strict=True)
+    for i, (kind, number, field) in enumerate(columns):
+        if number is not None and kind is number:
             fits = True  # `struct` rejects what is no such number
         elif isinstance(kind, FrameType) and not kind.kinds:
             fits = hasattr(field, ADDRESS)
         else:
             fits = typeof(field) == kind
         if not fits:
-            name = f"{type(fields).__name__}.{declared.names[i]}"
-            _reject(name, field, str(kind))
-
-
-def _fits(kind: types.Array, dtype: np.dtype[Any], field: Array) -> bool:
-    """Return whether an array has a type, in a fraction of the time of ``typeof``."""
-    flags = field.flags
-    return bool(
-        field.ndim == kind.ndim
-        and (field.dtype is dtype or field.dtype == dtype)
-        and flags.aligned
-        and (flags.writeable or not kind.mutable)
-        and (kind.layout != "C" or flags.c_contiguous)
-        and (kind.layout != "F" or flags.f_contiguous)
-    )
+            _reject_field(declared, fields, i)
 
 
 class _Address:
@@ -206,7 +301,7 @@ class _Address:
         # `setdefault` keeps the first of several memories that threads make at once.
         # The memory of another thread would be freed while a kernel reads it.
         memory = vars(fields).setdefault(MEMORY, _lay_out(fields))
-        return vars(fields).setdefault(ADDRESS, memory.__array_interface__["data"][0])
+        return vars(fields).setdefault(ADDRESS, _address_of(memory))
 
 
 def _reduce(fields: Fields) -> tuple[object, ...]:
@@ -236,18 +331,21 @@ def _reject(
     field: object,
     condition: str = "an array, a C function, None, a tuple of them or a number of "
     "64 bits",
-) -> None:
+) -> NoReturn:
     """Raise the error about a field of a wrong type."""
     raise TypeError(f"{name} must be {condition}, got {check.describe(field)}.")
 
 
 def _lay_out(fields: Fields) -> NDArray[np.int64]:
     """Return memory that holds the fields as kernels read them."""
-    declared = getattr(type(fields), DECLARED, None)
-    if declared is not None:
-        _check_declared(declared, fields)
-    code, words = _code_and_words(fields)
-    packer = _packer(code)
+    declared: FrameType | None = getattr(type(fields), DECLARED, None)
+    if declared is not None and declared.layouts is not None:
+        packer, words = declared.packer, _declared_words(declared, fields)
+    else:
+        if declared is not None:
+            _check_declared(declared, fields)
+        code, words = _code_and_words(fields)
+        packer = _packer(code)
     memory = np.empty(-(-packer.size // 8), np.int64)
     try:
         packer.pack_into(memory.data, 0, *words)
@@ -261,16 +359,24 @@ def _lay_out(fields: Fields) -> NDArray[np.int64]:
 _packer = lru_cache(maxsize=4096)(struct.Struct)
 
 
-def _address_of(array: Array) -> int:
-    """Return the address of an array's first entry.
-
-    ``__array_interface__`` is faster for arrays of numbers. For arrays of records
-    it describes all fields, which takes a tenth of a millisecond.
-    """
-    if array.dtype.names is None:
-        address: int = array.__array_interface__["data"][0]
-        return address
+def _slow_address_of(array: AnyArray) -> int:
+    """Return the address of an array's first entry, as NumPy gives it."""
     return int(array.ctypes.data)
+
+
+def _fast_address_of(array: AnyArray) -> int:
+    """Return the address of an array's first entry, in a tenth of the time.
+
+    Extension modules read it from the same place, so that NumPy may not move it: the
+    first word after those that all objects of Python have.
+    """
+    return ctypes.c_size_t.from_address(id(array) + object.__basicsize__).value
+
+
+_probe = np.arange(3.0)[1:]
+_address_of = _fast_address_of
+if _fast_address_of(_probe) != _slow_address_of(_probe):
+    _address_of = _slow_address_of
 
 
 def _code_and_words(fields: Fields) -> tuple[str, list[object]]:
@@ -286,12 +392,10 @@ def _code_and_words(fields: Fields) -> tuple[str, list[object]]:
             code.append(NUMBER_CODES[number])
             words.append(field)
         elif isinstance(field, np.ndarray):
-            # The first word is the address of a reference count. It is 0, because the
-            # tuple owns the array.
-            # Each dimension adds two words, a side of the shape and a stride.
-            code.append("PPqqP" + "qq" * field.ndim)
+            code.append(_array_code(field.ndim))
             words += (0, id(field), field.size, field.itemsize, _address_of(field))
-            words += field.shape + field.strides
+            words += field.shape
+            words += field.strides
         elif isinstance(field, CFunc):
             code.append("PPP")
             words += (field.address, 0, 0)  # the others are for calls that may raise

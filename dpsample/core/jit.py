@@ -33,7 +33,7 @@ from numba.extending import NativeValue, register_model, typeof_impl, unbox
 from dpsample.core import check
 from dpsample.core.cache import CACHE_DIRECTORY, package_cache
 from dpsample.core.compiling import KernelCompiler
-from dpsample.core.frames import ADDRESS
+from dpsample.core.frames import ADDRESS, PIECE_KIND
 from dpsample.core.linking import (
     CheckedDispatcher,
     KernelDispatcher,
@@ -171,9 +171,18 @@ _piece_type, _function_type = cache(PieceType), cache(types.FunctionType)
 
 
 def _typeof_pointer(c_function: CFunc, _: object) -> types.FunctionType:
-    """Return our type for pointers that `pointer` made, and Numba's for others."""
-    kind = _piece_type if ADDRESS in vars(c_function) else _function_type
-    return kind(c_function._sig)  # type: ignore[attr-defined]
+    """Return our type for pointers that `pointer` made, and Numba's for others.
+
+    The pointer keeps it, because to hash a signature takes microseconds.
+    """
+    attributes = vars(c_function)
+    signature, kind = attributes.get(PIECE_KIND, (None, None))
+    if signature is not c_function._sig:  # type: ignore[attr-defined]
+        signature = c_function._sig  # type: ignore[attr-defined]
+        make = _piece_type if ADDRESS in attributes else _function_type
+        kind = make(signature)
+        attributes[PIECE_KIND] = signature, kind
+    return kind
 
 
 typeof_impl.register(CFunc)(_typeof_pointer)
@@ -282,6 +291,8 @@ def compile_c_function(
     return c_function
 
 
+# Attribute of a tuple by address: its key in `_entry_points`.
+FRAME_KIND = "dpsample_frame_kind"
 # Machine code by kernel and types of its arguments, and by kernel alone.
 _entry_points: dict[tuple[object, ...], Callable[..., Any]] = {}
 _bound: dict[Kernel[..., Any], Callable[..., Any]] = {}
@@ -305,10 +316,16 @@ def entry(kernel: Kernel[..., Result], *arguments: object) -> Callable[..., Resu
     return _entry_points[key]
 
 
-def _kind(value: object) -> object:
+def _kind(value: Any) -> object:
     """Return a key that distinguishes types of arguments, in a few microseconds."""
+    # A tuple by address keeps its key, because its fields never change.
+    if hasattr(type(value), ADDRESS):
+        attributes = vars(value)
+        if FRAME_KIND not in attributes:
+            attributes[FRAME_KIND] = type(value), *map(_kind, value)
+        return attributes[FRAME_KIND]
     try:
-        return compute_fingerprint(value)  # type: ignore[arg-type]
+        return compute_fingerprint(value)
     except NotImplementedError:  # the value contains a pointer or a generator
         if isinstance(value, tuple):
             return type(value), *map(_kind, value)

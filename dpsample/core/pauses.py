@@ -357,9 +357,9 @@ def run_in_threads(
     return [results[number] for number in sorted(results)]
 
 
-# The limit of BLAS threads, under the key of each `single_threaded_blas` block that is
-# under way.
-_limit_lock, _limits = threading.Lock(), dict[object, Any]()
+# The libraries that are limited to one thread, and how many they had, under the key of
+# each `single_threaded_blas` block that is under way.
+_limit_lock, _limits = threading.Lock(), dict[object, list[tuple[Any, int]]]()
 
 
 @contextmanager
@@ -377,7 +377,12 @@ def single_threaded_blas() -> Iterator[None]:
                 with delay_interrupts():
                     # Another thread may have set a limit of its own.
                     _release_openblas()
-                    _limits[block] = _blas().limit(limits=1, user_api="blas")
+                    # `ThreadpoolController.limit` does the same in ten microseconds
+                    # more, because it describes all libraries of the process.
+                    counts = [(library, library.num_threads) for library in _blas()]
+                    _limits[block] = [row for row in counts if row[1] != 1]
+                    for library, _ in _limits[block]:
+                        library.set_num_threads(1)
         yield
     finally:
         try:
@@ -392,7 +397,8 @@ def _end_limit(block: object) -> None:
         if list(_limits) == [block]:
             # The limit may have been set in another thread than this one.
             _release_openblas()
-            _limits[block].restore_original_limits()
+            for library, num_threads in _limits[block]:
+                library.set_num_threads(num_threads)
             _release_openblas()
         _limits.pop(block, None)
 
@@ -407,9 +413,10 @@ def _release_openblas() -> None:
 
 
 @cache
-def _blas() -> Any:
-    """Find the libraries with threads of their own, which takes milliseconds."""
+def _blas() -> list[Any]:
+    """Find the BLAS libraries of the process, which takes milliseconds."""
     import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    libraries = ThreadpoolController().lib_controllers
+    return [library for library in libraries if library.user_api == "blas"]

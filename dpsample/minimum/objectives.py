@@ -201,7 +201,10 @@ def sum_losses(
 
 
 class RecordObjective(Objective):
-    """k (F + mu r), with the mean loss F of records."""
+    """k (F + mu r), with the mean loss F of records and a regularizer r of weight mu.
+
+    k is a factor, by default 1.
+    """
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.noise.noise import (
-    REACH,
+    MAX_QUERY_STEPS,
     Noise,
     Size,
     add_gaussian,
@@ -186,9 +186,10 @@ class DiscreteLaplace(Noise):
 
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
         """Return values, shape (dim,), plus one draw of the noise."""
-        # Queries are cut off at 2^51 (`REACH`) before the noise is added, which moves
-        # no two of them apart. So the sensitivity holds.
-        whole = np.clip(np.floor(np.nan_to_num(values, nan=0.0)), -REACH, REACH)
+        # Queries are cut off at 2^51 before the noise is added, which moves no two of
+        # them apart. So the sensitivity holds.
+        whole = np.floor(np.nan_to_num(values, nan=0.0))
+        whole = np.clip(whole, -MAX_QUERY_STEPS, MAX_QUERY_STEPS)
         noise = self._integers(rng, len(whole))
         # The sums are cut off, and not the noise, whose end would reveal the query.
         sums = [_cut_off(int(v) + z) for v, z in zip(whole, noise, strict=True)]
@@ -210,7 +211,7 @@ def _cut_off(value: int) -> int:
 
     It is twice the limit of queries, so noise of the size of 2^51 is not cut off.
     """
-    largest = int(2.0 * REACH)
+    largest = int(2.0 * MAX_QUERY_STEPS)
     return min(max(value, -largest), largest)
 
 
@@ -230,9 +231,9 @@ def _rounded_laplace_sum(
     of the interval give the same whole number. A step is a power of two.
     """
     size = _exponential_in_turn(word)
-    query = min(max(query, -REACH * step), REACH * step)
-    center, center_bits = _shifted(query, step)
-    factor, factor_bits = _shifted(scale if word() & 1 == 0 else -scale, step)
+    query = min(max(query, -MAX_QUERY_STEPS * step), MAX_QUERY_STEPS * step)
+    center, center_bits = _shift_to_integer(query, step)
+    factor, factor_bits = _shift_to_integer(scale if word() & 1 == 0 else -scale, step)
     while True:
         noise_bits = factor_bits + size.bits
         bits = max(center_bits, noise_bits, 1)
@@ -244,7 +245,7 @@ def _rounded_laplace_sum(
         size.refine()
 
 
-def _shifted(number: float, step: float) -> tuple[int, int]:
+def _shift_to_integer(number: float, step: float) -> tuple[int, int]:
     """Return whole numbers a and b >= 0 with number / step = a / 2^b."""
     top, bottom = number.as_integer_ratio()
     bits = bottom.bit_length() - 1 + math.frexp(step)[1] - 1

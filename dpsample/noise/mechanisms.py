@@ -9,7 +9,7 @@ from dpsample.noise.elementary import DiscreteLaplace, Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
 from dpsample.noise.k_norm import KNorm, k_norm_table
 from dpsample.noise.mechanism import AdditiveMechanism, certify
-from dpsample.noise.noise import REACH
+from dpsample.noise.noise import MAX_QUERY_STEPS
 from dpsample.noise.schatten import SchattenGaussian, schatten_plan
 from dpsample.numerics.norms import dual, regularity
 from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
@@ -290,8 +290,8 @@ def geometric_mechanism(budget: Budget, *, sensitivity: int) -> AdditiveMechanis
     >>> type(answer.value).__name__, answer.releasable
     ('int', True)
     """
-    # A query is cut off at REACH, so no larger change can occur.
-    check.integer(1, maximum=int(REACH), sensitivity=sensitivity)
+    # A query is cut off at MAX_QUERY_STEPS, so no larger change can occur.
+    check.integer(1, maximum=int(MAX_QUERY_STEPS), sensitivity=sensitivity)
     return _l1_mechanism(DiscreteLaplace, budget, sensitivity)
 
 

@@ -43,7 +43,9 @@ from dpsample.numerics.exact import (
     two_sum,
 )
 
-REACH = 2.0**51  # steps at which queries are cut off
+# Number of steps of the grid at which queries are cut off. Answers stay below twice as
+# many, which doubles hold exactly.
+MAX_QUERY_STEPS = 2.0**51
 TOTAL_VARIATION = 2.0**-80
 # Smallest and largest scale. Products with them, and the whole range of an answer, are
 # normal doubles.
@@ -80,7 +82,7 @@ def nearest_multiple(query, ratio, step, high, low):
     cells = query / step
     if np.isnan(cells):
         cells = 0.0
-    cells = min(max(cells, -REACH), REACH)
+    cells = min(max(cells, -MAX_QUERY_STEPS), MAX_QUERY_STEPS)
     base = np.rint(cells)  # the distance from a floor would not always be exact
     product, product_error = two_product(ratio, high)
     total, remainder = two_sum(cells - base, product)
@@ -116,8 +118,10 @@ def add_laplace(rng, scale, step, values):
 
 def rounded_sum(values: Array, noise: Array, step: float) -> Array:
     """Return multiples of ``step`` next to values + noise, computed in doubles."""
-    values = np.clip(np.nan_to_num(values, nan=0.0), -REACH * step, REACH * step)
-    cells = np.clip(np.round((values + noise) / step), -2.0 * REACH, 2.0 * REACH)
+    limit = MAX_QUERY_STEPS * step
+    values = np.clip(np.nan_to_num(values, nan=0.0), -limit, limit)
+    cells = np.round((values + noise) / step)
+    cells = np.clip(cells, -2.0 * MAX_QUERY_STEPS, 2.0 * MAX_QUERY_STEPS)
     return np.asarray((cells + 0.0) * step)  # no -0.0
 
 
@@ -176,7 +180,7 @@ class Noise(Spec):
         return rounded_sum(values, noise, self._step(len(values)))
 
     def _noisy_purely(self, rng: np.random.Generator, values: Array) -> Array:
-        """Return what `_noisy` does, for a budget that pays for no error probability.
+        """Return what `_noisy` does, for a budget without an error probability.
 
         The sum with Laplace noise is rounded with as many digits as that takes.
         """

@@ -45,7 +45,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.noise.noise import REACH
+from dpsample.noise.noise import MAX_QUERY_STEPS
 from dpsample.numerics.exact import exact_exponential, random_word
 
 # This factor lowers a product by more than the rounding errors of a few operations, so
@@ -137,7 +137,8 @@ def _to_cells(values, per_unit):
     for j in range(len(values)):
         cells = values[j] * per_unit
         cells = cells if cells == cells else 0.0  # NaN is not equal to itself
-        values[j] = np.rint(min(max(cells, -REACH), REACH))  # m_j, cut off at 2^51
+        cells = min(max(cells, -MAX_QUERY_STEPS), MAX_QUERY_STEPS)
+        values[j] = np.rint(cells)  # m_j, cut off at 2^51
         top = max(top, abs(values[j]))
     return top
 

@@ -261,6 +261,9 @@ class Workspace(NamedTuple):
         )
 
 
+Workspaces = dict[tuple[int, int], Workspace]
+
+
 def unknown_sums(count: int, length: int) -> Array:
     """Return a NaN for each lag that is summed directly, two at least."""
     num_lags = min(length, max(16, MAX_PRODUCTS // count))
@@ -285,9 +288,10 @@ def verdicts(draws: Array) -> tuple[Array, Array]:
     """
     num_columns = draws.shape[2]
     r_hats, sizes = np.full((2, 2, num_columns), np.nan)
+    workspaces: Workspaces = {}
     for j, column in enumerate(columns_of(draws)):
         if np.isfinite(column).all():
-            r_hats[:, j], sizes[:, j] = _judge_column(column)
+            r_hats[:, j], sizes[:, j] = _judge_column(column, workspaces)
     return r_hats, sizes
 
 
@@ -298,15 +302,16 @@ def columns_of(draws: Array) -> Iterator[Array]:
         yield from np.array(block, dtype=np.float64, order="C")
 
 
-def _judge_column(column: Array) -> tuple[Array, Array]:
+def _judge_column(column: Array, workspaces: Workspaces) -> tuple[Array, Array]:
     """Return R-hat, and ESS, of a column (chain, draw) and of its squares."""
     mean = float(column.mean())
-    measures = _judge_rows(_split(column), mean)
+    measures = _judge_rows(_split(column), mean, workspaces)
     if len(column) > 1:
         return measures[:, 0], measures[:, 1]
     # The halves of a single chain are the two chains of R-hat, which are split again.
     even = column.shape[1] // 2 * 2
-    return _judge_rows(_split(_split(column[:, :even])), mean)[:, 0], measures[:, 1]
+    quarters = _split(_split(column[:, :even]))
+    return _judge_rows(quarters, mean, workspaces)[:, 0], measures[:, 1]
 
 
 def _split(draws: Array) -> Array:
@@ -315,10 +320,15 @@ def _split(draws: Array) -> Array:
     return np.concatenate([draws[:, :half], draws[:, -half:]])
 
 
-def _judge_rows(chains: Array, mean: float) -> Array:
-    """Return R-hat and effective size, a row each for a column and its squares."""
+def _judge_rows(chains: Array, mean: float, workspaces: Workspaces) -> Array:
+    """Return R-hat and effective size, a row each for a column and its squares.
+
+    ``workspaces`` are those of the columns before, by number and length of chains.
+    """
     values, (num, length) = np.ravel(chains), chains.shape
-    workspace = Workspace.for_chains(num, length)
+    if (num, length) not in workspaces:
+        workspaces[num, length] = Workspace.for_chains(num, length)
+    workspace = workspaces[num, length]
     quantiles, out = rank_quantiles(values.size), np.empty((2, 2))
     order = np.argsort(values)
     chains = workspace.scores.reshape(num, -1)

@@ -22,7 +22,6 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
 from dpsample.noise.noise import add_gaussian, add_laplace, grid_step
-from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
 from dpsample.optimizers.loop.estimate import OUTCOME
 from dpsample.optimizers.loop.iterate_errors import (
@@ -38,7 +37,12 @@ from dpsample.optimizers.loop.optimizer import (
     Query,
     Recipe,
 )
-from dpsample.optimizers.loop.pieces import CompiledGradient, Memory, new_memory
+from dpsample.optimizers.loop.pieces import (
+    CompiledGradient,
+    Memory,
+    clear_memory,
+    new_memory,
+)
 from dpsample.optimizers.loop.solve import (
     METHOD,
     TiltedObjective,
@@ -47,7 +51,7 @@ from dpsample.optimizers.loop.solve import (
     fill_tilt,
     solve,
 )
-from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
+from dpsample.optimizers.loop.steps import AcceleratedStep
 from dpsample.problem.problem import Problem
 
 Pulse = Callable[[int], None]
@@ -56,6 +60,8 @@ MAX_EPOCHS = 10_000  # epochs of SVRG, each of at least a hundred steps
 # An epoch multiplies the error by 0.834 on average. This is twice the number of epochs
 # that a factor of e needs.
 EPOCHS_PER_LOG = 11.0
+# Maximum size of the bucket sums of memory that is kept for the next run.
+MAX_SPARE_SIZE = 10_000
 LOSS_FAILED = (
     "The loss raised, or it or its gradient was NaN or infinite, at a point of the run."
 )
@@ -103,6 +109,12 @@ class Program:
         self.arguments = Arguments(problem, recipe)
         # One run adapts the sizes for the next. The results do not depend on them.
         self.chunks = [ChunkSize() for _ in recipe.phases]
+        # Memory of runs that have ended, one for each thread at most. To lay it out for
+        # kernels takes as long as several steps. Large ones would stay as long as the
+        # program does, and are made anew.
+        self._spare: list[Memory] = []
+        size = problem.dim * self.arguments.num_buckets
+        self._keeps_memory = size <= MAX_SPARE_SIZE
 
     @property
     def num_steps(self) -> int:
@@ -128,7 +140,7 @@ class Program:
         noise the values of a record never end a run.
         """
         problem, recipe = self.problem, self.recipe
-        memory = new_memory(problem.dim, self.arguments.num_buckets)
+        memory = self._take_memory()
         state = _State(memory=memory, rng=rng, on_chunk=on_chunk, num_points=num_points)
         start = problem.facts.center if recipe.start is None else recipe.start
         theta = released = start.copy()
@@ -154,9 +166,20 @@ class Program:
         # are kept below `FAR`, 1e300, so a larger one has overflowed.
         if not (np.abs(theta) < FAR).all():
             raise DescentError(DIVERGED)
-        return DescentRun(
+        run = DescentRun(
             theta=theta, num_gradients=int(memory.counts[0]), trace=tuple(state.trace)
         )
+        if self._keeps_memory:
+            clear_memory(memory)
+            self._spare.append(memory)
+        return run
+
+    def _take_memory(self) -> Memory:
+        """Return the memory of an earlier run, filled with zeros, or a new one."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return new_memory(self.problem.dim, self.arguments.num_buckets)
 
     def _with_output_noise(
         self, phase: Descent, theta: Array, released: Array, state: _State
@@ -231,15 +254,7 @@ class Program:
         """Minimize a strongly convex objective to a certified accuracy."""
         memory, dim = state.memory, self.problem.dim
         memory.anchor[:] = memory.theta
-        gradient = self.arguments.gradient(
-            Loop(
-                num_steps=1,
-                step=GradientStep(1.0),
-                batches=Full(first=phase.first, last=phase.last),
-                estimator=phase.estimator,
-            ),
-            state.rng,
-        )
+        gradient = self.arguments.gradient(phase)
         count = gradient.batches.last - gradient.batches.first
         tilt, precision = np.zeros(dim), solver_precision(self.problem.facts, phase)
         if phase.tilt_stddev > 0.0:

@@ -7,7 +7,9 @@ A sampler is a compiled step (target, pieces, plan, state, rng) that returns a c
 *draw* is the position after ``num_steps`` steps. A step may pause: it returns `PAUSED`,
 Python looks for Ctrl-C, and the next call goes on as if nothing had happened.
 
-The energy V = k (F + mu r) is minus the log density, up to a constant.
+The energy V = k (F + mu r) is minus the log density, up to a constant. F is the mean
+loss of the records or a function of the user, r a regularizer of weight mu, and k an
+inverse temperature.
 """
 
 from collections.abc import Callable

@@ -42,7 +42,7 @@ from dpsample.targets.gibbs_target import (
 
 # Share of the way from the mode to an interior point by which a start is moved off the
 # boundary.
-RETREAT = 1e-3
+RETREAT_SHARE = 1e-3
 # Standard deviations from the center at which tails are examined.
 FAR = 5.0
 # Minimum rise of the energy there, relative to the Gaussian's. In a tail that rises
@@ -233,7 +233,7 @@ def fit(target: GibbsTarget) -> GaussianFit:
     basis = hull_basis(target)
     interior = target.domain.interior_point(target.dim)
     is_own = isinstance(target, Density)
-    share = _retreat_share(target) if is_own else RETREAT
+    share = _retreat_share(target) if is_own else RETREAT_SHARE
     # The fit begins a little off the boundary, where gradients may be infinite.
     start = (1.0 - share) * rough_mode(target) + share * interior
     center, precision = _run_newton(target, basis, start)
@@ -265,18 +265,19 @@ def fit(target: GibbsTarget) -> GaussianFit:
 
 
 def _retreat_share(target: GibbsTarget) -> float:
-    """Return a share of the way from the mode to the interior point, at most `RETREAT`.
+    """Return a share of the way from the mode to the interior point.
 
-    There the energy of the user is higher than at the mode by at most the dimension, as
-    it is at a typical draw. The interior point may be very far away.
+    It is at most `RETREAT_SHARE`. There the energy of the user is higher than at the
+    mode by at most the dimension, as it is at a typical draw. The interior point may be
+    very far away.
     """
     mode, interior = rough_mode(target), target.domain.interior_point(target.dim)
-    shares = RETREAT * 10.0 ** -np.arange(0.0, 10.0)
+    shares = RETREAT_SHARE * 10.0 ** -np.arange(0.0, 10.0)
     # From a thousandth of the way down to 10^-12 of it.
     points = mode + shares[:, None] * (interior - mode)
     heights = energies(target, np.vstack([mode, points]))
     is_low = heights[1:] <= heights[0] + target.dim
-    return float(shares[np.argmax(is_low)]) if is_low.any() else RETREAT
+    return float(shares[np.argmax(is_low)]) if is_low.any() else RETREAT_SHARE
 
 
 def hull_basis(target: GibbsTarget) -> Array:

@@ -1,6 +1,8 @@
 # mypy: allow-untyped-defs
 """A density exp(-k (F + mu r)) whose F is a function of the user.
 
+The regularizer r has the weight mu, and k is an inverse temperature.
+
 The function is compiled to a C function with the signature of a loss's value, which is
 called with the point in place of margins: so kernels, which get C functions as
 arguments, are the same for all densities and for mean losses of records. A gradient has

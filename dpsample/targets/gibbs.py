@@ -1,8 +1,9 @@
 # mypy: allow-untyped-defs
 """The target exp(-k (F + mu r)) whose F is the mean loss of records.
 
-`GibbsTarget` explains what kernels and samplers read of it. Here are the energies that
-go over records, which are stored in rows or, if they are few, in tiles.
+The regularizer r has the weight mu, and k is an inverse temperature. `GibbsTarget`
+explains what kernels and samplers read of it. Here are the energies that go over
+records, which are stored in rows or, if they are few, in tiles.
 """
 
 import json

@@ -2,9 +2,9 @@
 """What samplers read of a density exp(-k (F + mu r)) on a convex domain.
 
 The energy is V = k (F + mu r), where F is the mean loss of records (`Gibbs`) or a
-function of the user (`Density`), and r is a regularizer. Its (sub)gradient is also
-called its slope. The chord of a point and a direction is the interval of t for which
-theta + t direction is in the domain.
+function of the user (`Density`), r a regularizer of weight mu, and k an inverse
+temperature. Its (sub)gradient is also called its slope. The chord of a point and a
+direction is the interval of t for which theta + t direction is in the domain.
 
 Kernels take two arguments for every target, ``target`` with its numbers (`Target`) and
 ``pieces`` with the C functions of its energy and its domain (`TargetFunctions`). So one

@@ -473,8 +473,8 @@ def _compare_event(stated: EventCertificate, rebuilt: EventCertificate) -> list[
     for name in ("kind", "mechanism", "calibration", "facts"):
         stated_value, rebuilt_value = getattr(stated, name), getattr(rebuilt, name)
         if name == "mechanism":
-            # Certificates of an earlier version have former names of parameters. Of the
-            # mechanisms with events, only `NoisyGD` has a parameter that was renamed.
+            # Certificates of an earlier version have former names of parameters. Among
+            # mechanisms with events, only `NoisyGD` has a renamed parameter.
             text = str(stated_value)
             stated_value = text_with_present_names(optimizers.NoisyGD, text)
         if stated_value != rebuilt_value:

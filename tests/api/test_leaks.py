@@ -97,7 +97,7 @@ def assert_no_leak(call, num_calls, num_first):
         (minimize, 30, 30),
         (release, 30, 30),
         (sample, 5, 5),
-        (sample_tiny, 30, 30),
+        (sample_tiny, 30, 100),
     ],
 )
 def test_calls_keep_the_counts_of_all_arrays(call, num_calls, num_first):

@@ -239,35 +239,57 @@ def test_ledgers_of_pure_releases_stay_pure():
         dps.release(problem, dps.Budget(epsilon=0.1, delta=0.0), ledger=ledger)
 
 
-def problem_of(num_records, dim, radius):
+HUBER = L.Huber(0.5)
+
+
+def problem_of(num_records, dim, radius, loss=HUBER):
     rng = np.random.default_rng(4)
     rows = rng.standard_normal((num_records, dim))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    response = np.clip(rows[:, 0] + 0.1 * rng.standard_normal(num_records), -1.0, 1.0)
     return dps.Problem(
         rows,
-        np.clip(rows[:, 0] + 0.1 * rng.standard_normal(num_records), -1.0, 1.0),
-        loss=L.Huber(0.5),
+        np.sign(response) if loss.is_classification else response,
+        loss=loss,
         domain=D.Ball(radius),
         row_bound=1.0 + 1e-9,
         response_bound=1.0,
     )
 
 
-def test_public_facts_choose_global_draws_at_larger_delta():
-    budget = dps.Budget(epsilon=1.0, delta=1e-6)
-    answer = dps.release(problem_of(10_000, 20, 10.0), budget)
+def test_global_draws_at_larger_delta_are_made_by_name():
+    """It saves thousands of passes here, but no public fact says where it does."""
+    budget = dps.Budget(epsilon=0.37, delta=1e-6)
+    problem = problem_of(10_000, 20, 10.0)
+    target = dps.calibrate(problem, budget).target(problem)
+    chosen = release_plan._choose_sampler(None, target, is_pure=False)
+    assert isinstance(chosen, dps.samplers.Localized)
+    answer = dps.release(problem, budget, sampler=dps.samplers.Global())
     assert answer.certificate.sampler.type == "Global"
-    assert answer.nonprivate_diagnostics["counts"]["candidates"] < 100
+    assert answer.nonprivate_diagnostics["counts"]["candidates"] < 1000
     dps.verify(answer.certificate)
     dps.verify(answer.certificate, checker="ball")
-    # Localized draws of these records take some 100,000 passes. Each of the four
-    # conditions decides.
-    others = [(9_999, 20, 10.0), (10_000, 19, 10.0), (10_000, 20, 9.0)]
-    for size in others:
-        problem = problem_of(*size)
+
+
+@pytest.mark.parametrize("loss", [L.Absolute(), L.Quantile(0.75)])
+def test_public_facts_choose_cells_at_larger_delta(loss):
+    def favors(num_records, dim, radius, epsilon=0.3, loss=loss):
+        budget = dps.Budget(epsilon=epsilon, delta=1e-6)
+        problem = problem_of(num_records, dim, radius, loss)
         target = dps.calibrate(problem, budget).target(problem)
-        assert not release_plan.favors_global(target)
-    small = dps.Budget(epsilon=0.05, delta=1e-6)
-    problem = problem_of(10_000, 20, 10.0)
-    target = dps.calibrate(problem, small).target(problem)
-    assert not release_plan.favors_global(target)
+        return release_plan.favors_cells(target)
+
+    budget = dps.Budget(epsilon=0.3, delta=1e-6)
+    answer = dps.release(problem_of(10_000, 1, 3.0, loss), budget)
+    assert answer.certificate.sampler.type == "TangentCells"
+    assert answer.certificate.budget.delta == 1e-6 and answer.certificate.releasable
+    dps.verify(answer.certificate)
+    dps.verify(answer.certificate, checker="ball")
+    assert favors(10_000, 1, 3.0)
+    # Each condition decides.
+    assert not favors(9_999, 1, 3.0)
+    assert not favors(10_000, 2, 3.0)
+    assert not favors(10_000, 1, 0.5)
+    assert not favors(10_000, 1, 3.0, 20.0)
+    assert not favors(10_000, 1, 3.0, loss=L.Hinge())
+    assert not favors(10_000, 1, 3.0, loss=HUBER)

@@ -615,6 +615,14 @@ def test_fields_of_other_kinds_are_rejected(name, field):
         scale(make_declared(**{name: field}))
 
 
+def test_addresses_are_those_of_numpy():
+    """They are read from the array's memory, where NumPy may not move them."""
+    record = np.zeros(2, dtype=[("num_steps", np.int64), ("size", np.float64)])
+    for array in (np.arange(5.0)[2:], np.ones((3, 4)).T, record[1:], np.empty((0, 2))):
+        assert frames._fast_address_of(array) == array.ctypes.data
+        assert frames._address_of(array) == frames._slow_address_of(array)
+
+
 @compiled
 def test_a_piece_of_another_signature_is_rejected():
     other = pointer(lambda x: x + 1, i8(i8), cached=False)

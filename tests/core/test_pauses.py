@@ -260,10 +260,10 @@ def test_ctrl_c_at_any_moment_gives_blas_its_threads_back(two_blas_threads):
             pass
 
     def limits():
-        return [each["num_threads"] for each in pauses_module._blas().info()]
+        return [library.num_threads for library in pauses_module._blas()]
 
     before, number = limits(), 0
-    for number in moments(block, "core/pauses.py", "threadpoolctl.py", step=7):  # noqa: B007
+    for number in moments(block, "core/pauses.py", "threadpoolctl.py", step=4):  # noqa: B007
         assert limits() == before
     assert number > 50
 

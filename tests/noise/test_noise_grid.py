@@ -199,7 +199,7 @@ def test_a_rounded_sum_holds_for_every_query():
     values = [math.inf, -math.inf, math.nan, 1.8e308, 5e-324, -0.0]
     sums = pure_sums(values, 1e-3, 56)
     assert np.isfinite(sums).all() and not np.signbit(sums[sums == 0.0]).any()
-    ends = grid.REACH * grid.grid_step(1e-3)
+    ends = grid.MAX_QUERY_STEPS * grid.grid_step(1e-3)
     assert sums[0] > 0.99 * ends and sums[1] < -0.99 * ends
 
 

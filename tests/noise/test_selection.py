@@ -16,7 +16,7 @@ from scipy.stats import chi2
 from dpsample.core.jit import kernel
 from dpsample.core.streams import streams
 from dpsample.noise import selection
-from dpsample.noise.noise import REACH
+from dpsample.noise.noise import MAX_QUERY_STEPS
 from dpsample.noise.selection import (
     pure_signed_choice,
     selection_grid,
@@ -61,7 +61,7 @@ def in_cells(values, per_unit):
     """Whole numbers that the choice sees; NaN counts as 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = np.nan_to_num(np.asarray(values) * per_unit, nan=0.0)
-    return [int(m) for m in np.rint(np.clip(scaled, -REACH, REACH))]
+    return [int(m) for m in np.rint(np.clip(scaled, -MAX_QUERY_STEPS, MAX_QUERY_STEPS))]
 
 
 # Decisions.

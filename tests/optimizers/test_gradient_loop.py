@@ -10,7 +10,7 @@ from scipy import sparse
 
 import dpsample as dps
 from dpsample.core.streams import streams
-from dpsample.noise.noise import REACH, grid_step
+from dpsample.noise.noise import MAX_QUERY_STEPS, grid_step
 from dpsample.optimizers.loop import advance, loop
 from dpsample.optimizers.loop.batches import Full, Poisson, Slices
 from dpsample.optimizers.loop.estimators import ClippedMean, Mean
@@ -303,6 +303,9 @@ def test_output_noise_has_reach_from_what_was_released_and_from_nothing_else():
     for phases in ((loud,), (loud, loud), (silent, loud)):
         assert abs(end(*phases) - 0.7) < 1e-8
     # Where the second phase starts is as private as its end, and too far from 0.7.
-    leap, far = replace(silent, step=GradientStep(1.0)), REACH * grid_step(stddev)
+    leap, far = (
+        replace(silent, step=GradientStep(1.0)),
+        MAX_QUERY_STEPS * grid_step(stddev),
+    )
     assert abs(end(leap, silent) - 0.7) > 2.0 * far
     assert abs(abs(end(leap, loud) - 0.7) - far) < 10.0 * stddev

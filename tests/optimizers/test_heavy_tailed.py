@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -244,6 +245,25 @@ def test_both_checkers_prove_pure_selections(spec: Any) -> None:
             )
             with pytest.raises(ValueError, match="Not proved"):
                 dps.verify(edited, checker="ball")
+
+
+def test_a_kinked_loss_of_many_coefficients_has_a_pure_fit() -> None:
+    """Exact draws end at three coefficients, and their refusal names this method."""
+    data = dps.datasets.logistic(200, 5, seed=1)
+    problem_of = partial(
+        dps.Problem,
+        data.features,
+        data.response,
+        loss=dps.losses.Hinge(),
+        row_bound=1.0,
+    )
+    with pytest.raises(dps.NoCertificate, match="HeavyTailedFrankWolfe on an l1 ball"):
+        dps.release(problem_of(domain=dps.domains.Ball(1.0)), PURE)
+    fit = dps.minimize(
+        problem_of(domain=dps.domains.Ball(1.0, p=1.0)), HeavyTailedFrankWolfe(), PURE
+    )
+    assert fit.certificate.releasable
+    assert dps.verify(fit.certificate, checker="ball")
 
 
 def test_epsilons_beyond_the_digits_of_a_pure_choice_are_not_spent() -> None:

@@ -670,9 +670,8 @@ def test_many_sparse_columns_move_in_a_low_rank_metric():
     state = billiard.init(target, plan, start)
     white = plan.mass.whiten_rows(plan.mass.spread(rng.standard_normal(dim)))
     velocity = plan.mass.spread(white)
-    end = billiard.fly_freely(
-        target, plan, position=start, velocity=velocity, duration=1.0
-    )
+    flights = billiard.FreeFlights(target, plan)
+    end = flights.end(position=start, velocity=velocity, duration=1.0)
     assert problem.domain.contains(end) and not np.array_equal(end, start)
     draws = np.empty((5, dim))
     arguments = (

@@ -187,7 +187,7 @@ def test_chains_leave_starts_high_up_steep_walls(monkeypatch):
 
     assert highest() < 100.0
     monkeypatch.setattr(warmup, "HIGH", np.inf)
-    monkeypatch.setattr(warmup, "_can_leave", lambda *given: True)
+    monkeypatch.setattr(warmup.DispersedStarts, "_can_leave", lambda *given: True)
     assert highest() > 1e4
 
 

@@ -264,11 +264,11 @@ def test_no_chain_stays_at_a_start_that_the_plan_cannot_leave(monkeypatch):
     plan = warm_up(target, np.random.default_rng(0)).plan
     asked, answers = [], iter([False] * 9 + [True])
 
-    def moves(target, plan, state, rng):
+    def moves(starts, state, rng):
         asked.append(state.position.copy())
         return next(answers)
 
-    monkeypatch.setattr(warmup, "_can_leave", moves)
+    monkeypatch.setattr(warmup.DispersedStarts, "_can_leave", moves)
     start = disperse(target, plan, np.random.default_rng(1))
     assert len(asked) == 10
     assert (asked[0] != asked[-1]).any()

@@ -154,6 +154,9 @@ class Arguments:
             parts = self.storage.map(_row_norms, q, recipe.entry_bound)
             self._norms[q] = np.concatenate(list(parts))
         self._limits: dict[tuple[float, float], Array] = {}
+        # What the runs of a phase share, so that it is laid out for kernels once.
+        self._phases: dict[Loop, partial[CompiledPhase]] = {}
+        self._gradients: dict[Minimization, CompiledGradient] = {}
         self._slope_bound = problem.facts.slope_bound
         others = (getattr(phase, "boundary_loss", None) for phase in recipe.phases)
         loss: Loss | None = next(filter(None, others), None)
@@ -181,13 +184,24 @@ class Arguments:
 
     def phase(self, loop: Loop, rng: np.random.Generator) -> CompiledPhase:
         """Return one loop as its kernel reads it."""
-        limits = self._records(loop.estimator)
-        return loop.compile(self.storage.num_records, limits, rng, dim=self.dim)
+        num_records = self.storage.num_records
+        if loop not in self._phases:
+            limits = self._records(loop.estimator)
+            self._phases[loop] = loop.compile(num_records, limits, dim=self.dim)
+        return self._phases[loop](batches=loop.batches.compile(num_records, rng))
 
-    def gradient(self, loop: Loop, rng: np.random.Generator) -> CompiledGradient:
-        """Return the batches and the estimator of a loop as kernels read them."""
-        limits = self._records(loop.estimator)
-        return loop.compile_gradient(self.storage.num_records, limits, rng)
+    def gradient(self, phase: Minimization) -> CompiledGradient:
+        """Return the records and the estimator of a phase as kernels read them."""
+        if phase not in self._gradients:
+            num_records = self.storage.num_records
+            batches = Full(first=phase.first, last=phase.last)
+            self._gradients[phase] = CompiledGradient(
+                batches=batches.compile(num_records, NO_DRAWS),
+                estimator=phase.estimator.compile(
+                    self._records(phase.estimator), batches.mean_size(num_records)
+                ),
+            )
+        return self._gradients[phase]
 
     def windows(self, pieces: CompiledPhase | CompiledGradient) -> Windows | None:
         """Return the windows of records that are not in memory, None if they are."""

@@ -20,6 +20,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
@@ -37,7 +38,7 @@ from dpsample.optimizers.loop.estimators import (
     RecordLimits,
 )
 from dpsample.optimizers.loop.perturbations import NoNoise, Perturbation
-from dpsample.optimizers.loop.pieces import CompiledGradient, CompiledPhase
+from dpsample.optimizers.loop.pieces import CompiledPhase
 from dpsample.optimizers.loop.steps import Step
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget, check_not_pure
@@ -98,37 +99,22 @@ class Loop:
     output_scale: ClassVar[float] = 0.0
 
     def compile(
-        self,
-        num_records: int,
-        records: RecordLimits,
-        rng: np.random.Generator,
-        *,
-        dim: int,
-    ) -> CompiledPhase:
-        """Return what the loop calls, and the numbers of this run."""
+        self, num_records: int, records: RecordLimits, *, dim: int
+    ) -> partial[CompiledPhase]:
+        """Return what the loop calls, except for the batches, which runs draw anew."""
+        # Sums are divided by a public number. The size of a random batch would reveal
+        # whether a record is in it.
+        divisor = self.batches.mean_size(num_records)
         # Kernels read an empty array as "the last iterate".
-        gradient = self.compile_gradient(num_records, records, rng)
         weights = np.empty(0) if self.weights is None else self.weights
-        return CompiledPhase(
-            batches=gradient.batches,
-            estimator=gradient.estimator,
+        return partial(
+            CompiledPhase,
+            estimator=self.estimator.compile(records, divisor),
             noise=self.noise.compile(self._excess(num_records, dim)),
             step=self.step.compile(dim),
             average=self.step.compile_average(np.array(weights, dtype=np.float64)),
             num_steps=int(self.num_steps),
             reads_middle=int(self.step.reads_middle),
-        )
-
-    def compile_gradient(
-        self, num_records: int, records: RecordLimits, rng: np.random.Generator
-    ) -> CompiledGradient:
-        """Return the batches and the estimator alone."""
-        # Sums are divided by a public number. The size of a random batch would reveal
-        # whether a record is in it.
-        divisor = self.batches.mean_size(num_records)
-        return CompiledGradient(
-            batches=self.batches.compile(num_records, rng),
-            estimator=self.estimator.compile(records, divisor),
         )
 
     def _excess(self, num_records: int, dim: int) -> float:

@@ -123,6 +123,13 @@ def new_memory(dim: int, num_buckets: int = 1) -> Memory:
     return Memory(**arrays | {"control": new_control()})
 
 
+def clear_memory(memory: Memory) -> None:
+    """Fill the memory of a run as `new_memory` does, for another run."""
+    for array in memory[:-1]:
+        array.fill(0)
+    memory.control[:] = new_control()
+
+
 @by_address
 class LossFunctions(NamedTuple):
     """C functions of a loss. One of the two is a stand-in that is never called."""

@@ -66,7 +66,7 @@ from dpsample.core.jit import kernel
 
 # The grid holds this many standard deviations of a logarithm on either side. A normal
 # distribution has less than `ENDS` beyond them.
-REACH = 10.0
+MAX_DEVIATIONS = 10.0
 ENDS = 1.6e-23
 MAX_STEPS = 100_000
 FIRST_ERROR = 1e-12  # relative error of a mass of X_i
@@ -127,9 +127,9 @@ def _split_log_normal(
     points is integrated by Gauss-Legendre rules on equal pieces.
     """
     center = -0.5 * deviation**2 - math.log(num_steps)
-    low = math.floor((center - REACH * deviation) / interval)
+    low = math.floor((center - MAX_DEVIATIONS * deviation) / interval)
     # The mean of X_i comes from logarithms deviation^2 higher.
-    high = math.ceil((center + deviation**2 + REACH * deviation) / interval)
+    high = math.ceil((center + deviation**2 + MAX_DEVIATIONS * deviation) / interval)
     # Eight nodes are enough on a tenth of a standard deviation.
     num_pieces = math.ceil(interval / (0.1 * deviation))
     width = interval / num_pieces

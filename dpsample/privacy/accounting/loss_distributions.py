@@ -31,7 +31,7 @@ import numpy as np
 
 from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 from dpsample.core.jit import kernel
-from dpsample.privacy.accounting.allocation import REACH, epoch_ratio
+from dpsample.privacy.accounting.allocation import MAX_DEVIATIONS, epoch_ratio
 from dpsample.privacy.accounting.convolution import (
     MAX_LOSS,
     Composition,
@@ -135,7 +135,7 @@ def _loss_distributions(
     """Return both orders of one step of a part, as one object if they are equal."""
     if isinstance(part, AllocatedGaussianEvent):
         noise = part.noise_multiplier
-        if interval < min(1.0, REACH / noise):
+        if interval < min(1.0, MAX_DEVIATIONS / noise):
             return _distributions_of_epoch(part, interval)
         # The grid is too coarse because of another part. Revealing the steps that
         # records take is a bound.
@@ -366,7 +366,7 @@ def _step_range(part: Event, relation: str) -> float:
         size = 1.0 / part.noise_multiplier
         # The time of its sums grows with the square of the number of points. So this
         # grid has at most 10,000.
-        return size * (2.0 * REACH + size) * MAX_GRID / 10_000
+        return size * (2.0 * MAX_DEVIATIONS + size) * MAX_GRID / 10_000
     reach = _reach(part, relation)
     if isinstance(part, PoissonGaussianEvent):  # less where records are taken rarely
         losses = np.linspace(0.0, min(reach, MAX_LOSS), 1001)

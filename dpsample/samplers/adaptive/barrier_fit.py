@@ -28,7 +28,7 @@ from dpsample.core.arrays import Array
 from dpsample.domains import Body, Domain, Ellipsoid, Intersection
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
 from dpsample.samplers.gaussian_fit import (
-    RETREAT,
+    RETREAT_SHARE,
     Damping,
     averaged_derivatives,
     averaged_slopes,
@@ -150,11 +150,10 @@ def _fit_in_ball(target: GibbsTarget) -> BarrierFit:
     center, mode, rise = gaussian.center, rough_mode(target), (dim - 1.0) / p + 1.0
     inward = domain.interior_point(dim) - mode
     climb = float(slope @ inward)
-    # A steep energy is too high at the center of the Gaussian fit, which is at least
-    # the share `RETREAT`, a thousandth, of the way from the mode to the interior point.
-    # Then the center is put where the linearized energy exceeds the mode's by
-    # ``rise``.
-    if RETREAT * climb > rise:
+    # A steep energy is too high at the center of the Gaussian fit, which begins at a
+    # thousandth of the way from the mode to the interior point (`RETREAT_SHARE`). Then
+    # the center is put where the linearized energy exceeds the mode's by ``rise``.
+    if RETREAT_SHARE * climb > rise:
         center = mode + rise / climb * inward
     has_matrices = domain.matrix_shape is not None
     interior_precision = (dim + 2.0) * domain.norm_length(dim) ** (2.0 / p - 1.0)

@@ -996,32 +996,35 @@ def fly_once(target, pieces, plan, state):
     return code, 0
 
 
-def fly_freely(
-    target: GibbsTarget,
-    plan: BilliardPlan,
-    *,
-    position: Array,
-    velocity: Array,
-    duration: float,
-) -> Array:
-    """Return the end of a flight without force that the boundary reflects.
+class FreeFlights:
+    """Flights without force that the boundary reflects, in the metric of a plan.
 
-    It ends after 1000 reflections at the latest.
+    They end after 1000 reflections at the latest.
     """
-    exit_function = find_exit_function(target.domain, target.dim)
-    find_exit = pointer(exit_function, exits.EXIT)
-    free_plan = without_force(plan)._replace(max_bounces=1000, find_exit=find_exit)
-    state = init(target, plan, position)
-    state.vectors[ROW.point], state.vectors[ROW.velocity] = position, velocity
-    state.workspace.trajectory["flight_left"] = duration
-    functions = step_functions(target, free_plan)
 
-    def fill_rows(first: int) -> tuple[int, int]:
-        del first  # there is one flight
-        code, num_rows = call(fly_once, target.numbers, functions, free_plan, state)
-        return code, num_rows
+    def __init__(self, target: GibbsTarget, plan: BilliardPlan) -> None:
+        self.target, self.plan = target, plan
+        exit_function = find_exit_function(target.domain, target.dim)
+        find_exit = pointer(exit_function, exits.EXIT)
+        self.free_plan = without_force(plan)._replace(
+            max_bounces=1000, find_exit=find_exit
+        )
+        self.functions = step_functions(target, self.free_plan)
 
-    pauses.fill(state.work.control, fill_rows)
-    end = state.vectors[ROW.point].copy()
-    is_inside = np.isfinite(end).all() and target._is_inside(end)
-    return end if is_inside else np.array(position)
+    def end(self, *, position: Array, velocity: Array, duration: float) -> Array:
+        """Return the end of a flight."""
+        target = self.target
+        state = init(target, self.plan, position)
+        state.vectors[ROW.point], state.vectors[ROW.velocity] = position, velocity
+        state.workspace.trajectory["flight_left"] = duration
+        arguments = target.numbers, self.functions, self.free_plan, state
+
+        def fill_rows(first: int) -> tuple[int, int]:
+            del first  # there is one flight
+            code, num_rows = call(fly_once, *arguments)
+            return code, num_rows
+
+        pauses.fill(state.work.control, fill_rows)
+        end = state.vectors[ROW.point].copy()
+        is_inside = np.isfinite(end).all() and target._is_inside(end)
+        return end if is_inside else np.array(position)

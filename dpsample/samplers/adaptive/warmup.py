@@ -130,10 +130,11 @@ class _Pilots:
         # The chains share one tuning: each goes on with the step of the one before.
         self.tuning = billiard.new_tuning(plan.step, target_rate=TARGET_RATE)
         self.states = []
+        starts = DispersedStarts(target, plan)
         for i in range(NUM_PILOTS):
             start = draw_start_at(target, i, rng)
             if start is None:
-                start = disperse(target, plan, rng)
+                start = starts.draw(rng)
             state = billiard.init(target, plan, start)
             workspace = state.workspace._replace(tuning=self.tuning)
             self.states.append(state._replace(workspace=workspace))
@@ -302,7 +303,12 @@ def _run_windows(pilots: _Pilots, plan: BilliardPlan, fit: BarrierFit) -> _Learn
 def disperse(
     target: GibbsTarget, plan: BilliardPlan, rng: np.random.Generator
 ) -> Array:
-    """Return a random start, the end of a flight from the center without force.
+    """Return one of the `DispersedStarts` of a plan."""
+    return DispersedStarts(target, plan).draw(rng)
+
+
+class DispersedStarts:
+    """Random starts, each the end of a flight from the center without force.
 
     The boundary reflects a flight of 2 units of time, which leaves the starts more
     dispersed than the target, also at a boundary, where shortened Gaussian steps would
@@ -311,53 +317,64 @@ def disperse(
     leaps, whose step is tuned there, until its energy is low or rises, and transitions
     of the plan can leave it.
     """
-    velocity = plan.mass.spread(rng.standard_normal(plan.mass.num_white))
-    # A user's density may be 0 at the end of the flight. Then a shorter one is made.
-    for duration in 2.0 * 0.7 ** np.arange(50):
-        start = billiard.fly_freely(
-            target, plan, position=plan.center, velocity=velocity, duration=duration
-        )
-        state = billiard.init(target, plan, start)
-        if not (target.may_be_infinite and state.energy[0] == math.inf):
-            break
-    half_rank = 0.5 * plan.mass.rank
-    arguments = target.numbers, target.pieces, plan.center, state.work
-    # The energy of a Gaussian has the mean rank / 2 and the variance rank / 2.
-    deviation = math.sqrt(half_rank)
-    low = target.calls.energy(*arguments) + half_rank + HIGH * deviation
-    state.workspace.tuning[:] = billiard.new_tuning(plan.step, target_rate=TARGET_RATE)
-    short = plan._replace(max_leaps=20, has_kicks=1)
-    fill = _compile_filler(target, short)
-    draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
-    energy, energy_before = float(state.energy[0]), math.inf
-    for _ in range(30):
-        may_stay = energy <= low or energy > energy_before
-        start = state.position.copy()
-        if may_stay and _can_leave(target, plan, state, rng):
-            return start
-        raise_unless_ok(fill(state, rng, draws, stats), target)
-        energy, energy_before = float(state.energy[0]), energy
-    return state.position.copy()
 
+    def __init__(self, target: GibbsTarget, plan: BilliardPlan) -> None:
+        self.target, self.plan = target, plan
+        self.flights = billiard.FreeFlights(target, plan)
+        self.fill = _compile_filler(target, plan)
+        short = plan._replace(max_leaps=20, has_kicks=1)
+        self.fill_short = _compile_filler(target, short)
 
-def _can_leave(
-    target: GibbsTarget, plan: BilliardPlan, state: ChainState, rng: np.random.Generator
-) -> bool:
-    """Return whether one of a few transitions of the plan leaves a position.
+    def draw(self, rng: np.random.Generator) -> Array:
+        """Return a start."""
+        target, plan = self.target, self.plan
+        state = self._fly(plan.mass.spread(rng.standard_normal(plan.mass.num_white)))
+        half_rank = 0.5 * plan.mass.rank
+        arguments = target.numbers, target.pieces, plan.center, state.work
+        # The energy of a Gaussian has the mean rank / 2 and the variance rank / 2.
+        deviation = math.sqrt(half_rank)
+        low = target.calls.energy(*arguments) + half_rank + HIGH * deviation
+        tuning = billiard.new_tuning(plan.step, target_rate=TARGET_RATE)
+        state.workspace.tuning[:] = tuning
+        draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
+        energy, energy_before = float(state.energy[0]), math.inf
+        for _ in range(30):
+            may_stay = energy <= low or energy > energy_before
+            start = state.position.copy()
+            if may_stay and self._can_leave(state, rng):
+                return start
+            raise_unless_ok(self.fill_short(state, rng, draws, stats), target)
+            energy, energy_before = float(state.energy[0]), energy
+        return state.position.copy()
 
-    There are 50 of a plan with kicks. A plan without kicks has 8, because in the tails
-    it may reject all of them, and a start that needs many is too far out.
-    """
-    fill = _compile_filler(target, plan)
-    draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
-    start, is_tuned = state.position.copy(), state.workspace.tuning["is_on"][0]
-    state.workspace.tuning["is_on"] = False
-    for _ in range(50 if plan.has_kicks else 8):
-        raise_unless_ok(fill(state, rng, draws, stats), target)
-        if (draws[0] != start).any():
-            return True
-    state.workspace.tuning["is_on"] = is_tuned
-    return False
+    def _fly(self, velocity: Array) -> ChainState:
+        """Return a state at the end of a flight, where the energy is finite."""
+        # A user's density may be 0 at the end of the flight. Then a shorter one is
+        # made.
+        for duration in 2.0 * 0.7 ** np.arange(50):
+            start = self.flights.end(
+                position=self.plan.center, velocity=velocity, duration=duration
+            )
+            state = billiard.init(self.target, self.plan, start)
+            if not (self.target.may_be_infinite and state.energy[0] == math.inf):
+                break
+        return state
+
+    def _can_leave(self, state: ChainState, rng: np.random.Generator) -> bool:
+        """Return whether one of a few transitions of the plan leaves a position.
+
+        There are 50 of a plan with kicks. A plan without kicks has 8, because in the
+        tails it may reject all of them, and a start that needs many is too far out.
+        """
+        draws, stats = np.empty((1, self.target.dim)), np.empty((1, NUM_STATS))
+        start, is_tuned = state.position.copy(), state.workspace.tuning["is_on"][0]
+        state.workspace.tuning["is_on"] = False
+        for _ in range(50 if self.plan.has_kicks else 8):
+            raise_unless_ok(self.fill(state, rng, draws, stats), self.target)
+            if (draws[0] != start).any():
+                return True
+        state.workspace.tuning["is_on"] = is_tuned
+        return False
 
 
 def _leap_work(target: GibbsTarget, plan: BilliardPlan) -> float:

@@ -44,6 +44,7 @@ from dpsample.samplers.adaptive.warmup import (
     MIN_SETTLED_WINDOW,
     NUM_PILOTS,
     WINDOWS,
+    DispersedStarts,
     WarmUp,
     disperse,
     is_settled,
@@ -518,7 +519,8 @@ def learn_axes(
     warm = WarmUp(
         plan=plan, shape=plan.mass, shares=np.ones(1), has_settled=False, leaps=0.0
     )
-    ends = [disperse(target, plan, rng) for _ in range(NUM_PILOTS)]
+    starts = DispersedStarts(target, plan)
+    ends = [starts.draw(rng) for _ in range(NUM_PILOTS)]
     sweep = plan.mass.num_white * move_cost(target)
     num_read = read_per_sweep = 0.0
     for width in WINDOWS:

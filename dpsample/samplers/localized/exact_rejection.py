@@ -7,7 +7,8 @@ accepted if it is in the region, x = x0 + v is in the domain K and E >= G(z), wh
 
 .. math:: G(z) = V(x_0 + v) - V(x_0) + C - \tfrac12 |z|^2
 
-is the *excess*. A proposal in region and domain is a *candidate*.
+is the *excess*, with the energy V = k (mean loss + mu r). A proposal in region and
+domain is a *candidate*.
 
 **Distribution.** F defines the proposal, so its density in z is e^{-|z|^2/2} whatever
 the rounding errors of F are. If G >= 0, the accepted x follow e^{-V} on region and K
@@ -97,10 +98,8 @@ from dpsample.samplers.localized.rejection import BLOCK_NUMBERS
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
 
-# Share of gamma for floating-point errors. The bound may use this part of it, and the
-# rest is for the region.
+# Share of gamma for floating-point errors. The rest is for the region.
 FLOAT_SHARE = 1e-3
-MAX_BOUND_SHARE = 0.8
 # Share of gamma beyond the public radius in the whole space.
 TAIL_SHARE = 1e-4
 # Largest error of an exact variate, and the probability that its distribution differs.

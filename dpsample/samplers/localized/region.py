@@ -1,11 +1,12 @@
 r"""Region that holds all but gamma of the target, and a Gaussian envelope there.
 
-V = k (F + mu r) is the energy, x0 a point of the domain K, usually the mode, and w = x
-- x0. The gradient g = q + e of V at x0 has a part q with <q, w> >= 0 on K, and a small
-rest e (see `mode`). A record's margin u_i at x0 moves by t_i = <a_i, w>. On a set S let
-c_i^S be lower bounds of the *secant* curvature [phi'(u + t) - phi'(u)] / t, and c_i^B
-of the *Bregman* curvature 2 B(t) / t^2, where B(t) = phi(u + t) - phi(u) - phi'(u) t.
-With the strong convexity m_r of r,
+V = k (F + mu r) is the energy, with the mean F of the losses phi of n records, a
+regularizer r of weight mu and an inverse temperature k. Further x0 is a point of the
+domain K, usually the mode, and w = x - x0. The gradient g = q + e of V at x0 has a part
+q with <q, w> >= 0 on K, and a small rest e (see `mode`). A record's margin u_i at x0
+moves by t_i = <a_i, w>. On a set S let c_i^S be lower bounds of the *secant* curvature
+[phi'(u + t) - phi'(u)] / t, and c_i^B of the *Bregman* curvature 2 B(t) / t^2, where
+B(t) = phi(u + t) - phi(u) - phi'(u) t. With the strong convexity m_r of r,
 
 .. math:: M^x = \frac kn \sum_i c_i^x a_i a_i^\top + k \mu m_r I.
 

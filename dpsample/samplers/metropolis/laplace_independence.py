@@ -6,6 +6,9 @@
 Here q is a Gaussian fit of the target pi, or a multivariate t distribution with the
 same center c and scale matrix C. The ratio w is the weight of a point.
 
+The target is pi, proportional to e^{-V}, V = k (F + mu r), with the mean loss F, a
+regularizer r of weight mu and an inverse temperature k.
+
 Proposals do not depend on the position, so a batch of them is drawn ahead, and their
 energies are evaluated in one pass over the records, which reads each record from memory
 once. With dense features, a block of records is one matrix product with the points. A

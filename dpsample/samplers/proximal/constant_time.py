@@ -1,6 +1,8 @@
 r"""Constant-time draw: a public number of passes over the records, theta or nothing.
 
 The sampler is the proximal sampler in the metric P = k mu I, started at the center c.
+The target is e^{-k (F + mu r)} with the mean loss F, r = |x - c|^2 / 2 of weight mu and
+an inverse temperature k. z is standard normal, h the step size.
 Let a = k mu (1 + h) / h, v = (h c + y) / (1 + h) and g = k grad F. The domain K is a
 ball about c, or the whole space. A step draws y = x + sqrt(h / (k mu)) z, and then x
 from the density exp(-k F(x) - a/2 |x - v|^2) on K:

@@ -97,6 +97,7 @@ def draw_in_halfspace(body, regularizer, plan, mean, support, vectors, rng, out)
         slack = support.status[0].offset - np.dot(support.normal, mean)
         along = np.dot(direction, noise) / size
         limit = slack / (plan.spread * size)
+        # `FAR` is 100 standard deviations of the Gaussian beyond the halfspace.
         if limit < -FAR:
             change = along + tail_excess(rng, -limit, np.inf)
             add_to_nearest_point(plan, mean, support, slack, change, vectors, out)

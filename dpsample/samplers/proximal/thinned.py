@@ -8,13 +8,13 @@ regularizer alone, where
 
     g_i = k (f_i(x) - f_i(w) - s_i <a_i, x - w>)    in [0, B],    s_i = phi_i'(u_i),
 
-is the gap of the loss f_i above its tangent at w, at which the margin is u_i. Here
-Poisson(B) random records are tested, and each passes with probability 1 - g_i / B. If
-all pass, x is accepted. A test fails with probability mean(g_i) / B, so all of
-Poisson(B) tests pass with probability exp(-mean(g_i)), as above, and the proof is the
-same. The bound is B = k min(D ||x - w||, beta / 2 ||x - w||^2), with D the largest
-change of a record's gradient on the domain and beta the Lipschitz constant of the
-gradient.
+is the gap of the loss f_i = phi_i(margin) above its tangent at w, at which the margin
+is u_i. k is the inverse temperature, the factor of the mean loss in V. Here Poisson(B)
+random records are tested, and each passes with probability 1 - g_i / B. If all pass, x
+is accepted. A test fails with probability mean(g_i) / B, so all of Poisson(B) tests
+pass with probability exp(-mean(g_i)), as above, and the proof is the same. The bound is
+B = k min(D ||x - w||, beta / 2 ||x - w||^2), with D the largest change of a record's
+gradient on the domain and beta the Lipschitz constant of the gradient.
 
 The number of tests is not drawn first. They are the arrivals of a Poisson process of
 rate 1 up to time B, so that most rejected proposals read few records.

@@ -4,8 +4,10 @@ r"""Randomized series: the proximal sampler with values of single records only.
     y ~ N(x, h I),    x' ~ exp(-V(x') - ||x' - y||^2 / (2h)) on the domain,
 
 where the second draw is made by rejection. Each proposal is a pair x, z of *inner
-draws* from a density g without the losses. With the losses l_j = k f(.; s_j), a random
-record j for every factor and a random length a with P(a >= i) = 1 / i!,
+draws* from a density g without the losses. The energy V is k (F + mu r), with the mean
+F of the losses f, a regularizer r of weight mu and an inverse temperature k. With the
+losses l_j = k f(.; s_j), a random record j for every factor and a random length a with
+P(a >= i) = 1 / i!,
 
     rho = 1 + sum_{i <= a} prod_{m <= i} (l_j(z) - l_j(x))
 

@@ -7,8 +7,9 @@ enters the test with probability r_i / (chi c C M^2 + c M), where
 
     r_i = chi c C M^2 + (d_i + c M) / 2,    d_i = (k / n) (f_i(x') - f_i(x)),
 
-and c is a public constant with |d_i| <= c M, and C = n c. The step is accepted with
-probability
+where f_i is the loss of one of n records, k an inverse temperature, and c a public
+constant with |d_i| <= c M, and C = n c. The regularizer r has the weight mu. The step
+is accepted with probability
 
     min(1, prod_i r_i(x', x) / r_i(x, x') * exp(psi(x) - psi(x'))),    psi = k mu r,
 

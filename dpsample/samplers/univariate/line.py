@@ -3,9 +3,10 @@ r"""Energies along a line, and exact draws there by adaptive rejection.
 
     V(t) = k (1/n sum_i phi(u_i + t v_i, y_i) + mu r(theta + t e)),    u = A theta + b,
 
-with the direction e and the *rates* v = A e of the margins. An evaluation is one pass
-over u and v, whatever the number of coefficients. Records with v_i = 0 may be left out,
-which changes V by a constant.
+with the direction e and the *rates* v = A e of the margins. The mean of the losses phi
+has the inverse temperature k as its factor, and the regularizer r the weight mu. An
+evaluation is one pass over u and v, whatever the number of coefficients. Records with
+v_i = 0 may be left out, which changes V by a constant.
 
 Draws from e^{-V} on an interval, for a convex V, are exact. Every tangent of V is a
 lower bound, so the largest of a few tangents is one too. This is the *hull*

@@ -1,12 +1,12 @@
 r"""Branches of proposals that together cover a body, with proved constants.
 
-V = k (F + mu r) is the energy, x0 a point, w = x - x0, g the gradient of V at x0 and
-B(w) = V(x0 + w) - V(x0) - <g, w>. P = R R^T is any positive definite matrix, and the
-*ellipsoid* is \|w\|_P <= rho. Within it each record's margin moves by at most h_i = rho
-\|a_i\|_{P^{-1}}. Let c_i^B and c_i^S bound the Bregman and the secant curvature for
-such moves from below (see `dpsample.samplers.localized.region`). M^x is the sum of
-(k/n) c_i^x a_i a_i^T and k mu times the identity, and theta_x P <= M^x. These are the
-names in the code:
+The energy V is k times the mean loss, plus k mu r with a regularizer r. x0 is a point,
+w = x - x0, g the gradient of V at x0 and B(w) = V(x0 + w) - V(x0) - <g, w>. P = R R^T
+is any positive definite matrix, and the *ellipsoid* is \|w\|_P <= rho. Within it each
+record's margin moves by at most h_i = rho \|a_i\|_{P^{-1}}. Let c_i^B and c_i^S bound
+the Bregman and the secant curvature for such moves from below (see
+`dpsample.samplers.localized.region`). M^x is the sum of (k/n) c_i^x a_i a_i^T and k mu
+times the identity, and theta_x P <= M^x. These are the names in the code:
 
 =============================  ========================================================
 x0, g                          ``mode.point``, ``facts.gradient``

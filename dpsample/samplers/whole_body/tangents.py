@@ -1,11 +1,12 @@
 r"""Cells that cover a body of at most three dimensions, and tangents below the energy.
 
-V = k (F + mu r) is the energy, convex on all of R^d, and x0 any point. Parameters are
-x = x0 + F z with an invertible matrix F of doubles. A *cell* is a box of z whose ends
-are doubles. Cells begin with one box that contains z for all x in K, and each split
-replaces a box by two with a common facet. So cells cover K, and overlap in a set of
-measure 0. A cell, or a part of one, is dropped only if exact arithmetic proves that a
-half space separates it from K.
+The energy V is k times the mean of the losses phi, plus k mu r with a regularizer r. It
+is convex on all of R^d, and x0 is any point. Parameters are x = x0 + F z with an
+invertible matrix F of doubles. A *cell* is a box of z whose ends are doubles. Cells
+begin with one box that contains z for all x in K, and each split replaces a box by two
+with a common facet. So cells cover K, and overlap in a set of measure 0. A cell, or a
+part of one, is dropped only if exact arithmetic proves that a half space separates it
+from K.
 
 **Theorem 1** (tangents). Let theta be any vector of doubles, and for each record let
 u_i be any number and s_i a subgradient of phi(., y_i) at u_i. For all x
