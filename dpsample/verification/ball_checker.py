@@ -1925,12 +1925,18 @@ def _loss_assumptions(kind: Json, loss: str) -> list[str]:
     return [*declared, "FIT.WORK", *(["LOSS.OWN"] if is_own else [])]
 
 
-def _prove_event(c: Json) -> Lines:
-    """Prove an `EventCertificate`: delta of the event, and the event of the noise."""
-    _require(set(c) == EVENT_FIELDS, "the certificate has other fields")
+def _event_budget(c: Json) -> tuple[float, float]:
+    """Return epsilon and delta, and check that the kind may have such a delta."""
     epsilon, delta, _ = _budget(c, pure=True)
     is_cut_off = c["kind"] in ON_DEMAND and delta > 0.0
     _require(not is_cut_off, "digits on demand are drawn for delta = 0 only")
+    return epsilon, delta
+
+
+def _prove_event(c: Json) -> Lines:
+    """Prove an `EventCertificate`: delta of the event, and the event of the noise."""
+    _require(set(c) == EVENT_FIELDS, "the certificate has other fields")
+    epsilon, delta = _event_budget(c)
     spec = _read_spec(c, "mechanism")
     kind = _registered_kind(c["kind"], spec, field="mechanism")
     inputs, event, facts = _inputs(c["inputs"]), c["event"], c["facts"]
