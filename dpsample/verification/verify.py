@@ -131,7 +131,7 @@ def verify(
     >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
     >>> mech = dps.noise.gaussian_mechanism(budget, sensitivity=1.0)
     >>> report = str(verify(mech.certificate)).splitlines()
-    >>> report[0].partition(":")[0], report[2]
+    >>> report[0].partition(":")[0], report[3]
     ('Consistent', 'epsilon_proved            1  [1]')
     """
     remedy = "Pass answer.certificate, or what Certificate.from_json returns."

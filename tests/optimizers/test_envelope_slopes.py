@@ -44,7 +44,7 @@ def records(loss, num_records, seed=0):
 
 def records_of(arguments, loop):
     """Numbers of the records as the kernel reads them."""
-    gradient = arguments.gradient(loop, np.random.default_rng(0))
+    gradient = arguments.gradient(loop)
     return gradient.estimator.functions.records
 
 
