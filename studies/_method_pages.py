@@ -101,10 +101,10 @@ def gains(frame):
 
 def by_size(frame):
     """Return a table of the kept gain by n epsilon/d."""
-    kept = gains(frame)
+    gain = gains(frame)
     rows = []
     for low, high in pairwise(SIZES):
-        share = kept.share[(kept["size"] > low) & (kept["size"] <= high)]
+        share = gain.share[(gain["size"] > low) & (gain["size"] <= high)]
         words = f"up to {high:g}" if low == 0.0 else f"{low:g} to {high:,.0f}"
         above = f"more than {low:,.0f}" if high == SIZES[-1] else words
         low_quartile, median = share.quantile([0.25, 0.5])

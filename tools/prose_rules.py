@@ -36,7 +36,7 @@ Rules of code:
     nested-ternary        two conditional expressions in one statement
     long-function         more than MAX_FUNCTION_LINES lines without the docstring
     many-positional       more than MAX_POSITIONAL positional parameters, except kernels
-    long-file             more than MAX_FILE_LINES lines
+    long-file             more than MAX_FILE_LINES lines without comments
     few-comments          a long file with hardly any lines of comments
 """
 

@@ -383,7 +383,7 @@ def _rule(facts: PublicFacts, budget: Budget, clarity: float) -> tuple[str, Loss
         is_clear = scales.smoothness >= 1000.0 * pure_noise_ridge(scales, budget)
         return "pure", loss if is_clear else CalibratedLogistic(), where + few
     if not loss.is_classification:
-        # Descent holds noise back in all directions where the records tell little.
+        # Descent holds noise back in all directions of little information.
         if clarity < 2000.0:
             return (
                 "tail",

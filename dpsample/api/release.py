@@ -172,10 +172,10 @@ def release(
         ``Proximal()`` if rejection is not possible or costs more. ``Global()`` and
         ``TangentCells()`` have no error gamma. At delta = 0 the first is the default,
         and the second for losses that are not smooth, with at most 3 coefficients. With
-        any delta ``Global()`` is the default for Huber losses of 20 to 25 coefficients
-        and at least 10,000 records, if k and the width are such that others take many
-        passes (`dpsample.api.release_plan.favors_global`), and ``TangentCells()`` for
-        absolute and quantile losses of one coefficient, likewise (``favors_cells``).
+        any delta the second is the default for absolute and quantile losses of one
+        coefficient, if k is at most the number of records, which is at least 10,000,
+        and margins reach 1. ``Global()`` by name can be many times as fast where draws
+        take more than some thousand passes.
     max_work : float, optional
         Maximum number of passes over the records, in addition to the fit. If they do
         not suffice, nothing is released, and the budget counts as spent. At delta = 0

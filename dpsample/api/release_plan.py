@@ -25,7 +25,7 @@ from dpsample.core.streams import (
     starts,
     streams,
 )
-from dpsample.losses import Absolute, Huber, Quantile
+from dpsample.losses import Absolute, Quantile
 from dpsample.privacy import (
     Budget,
     Certificate,
@@ -514,28 +514,6 @@ def _check_has_no_limit(max_work: float | None, *, has_deadline: bool) -> None:
         check.fail("deadline", "None at delta = 0", "a number of seconds", remedy)
 
 
-def favors_global(target: Gibbs) -> bool:
-    """Return whether `Global` is expected to be far faster than `Localized`.
-
-    The answer follows from public facts. `Global` takes about five times as long to
-    find its bounds, so it must save a hundred passes and more. For a Huber loss of
-    width w, k w^2/d compares w with the spread of margins under the target. From 8 to
-    16 the quadratic of `Localized` fits badly, and the proximal sampler takes tens of
-    thousands of passes, while `Global` took 1 to 4000. Releases were 3 to 50 times as
-    fast on made records. Below, `Global` takes too many passes as well, and above,
-    `Localized` is cheap. Logistic losses have no such range.
-    """
-    facts = target.problem.facts
-    loss = facts.loss
-    if not (isinstance(loss, Huber) and facts.num_records >= 10_000):
-        return False
-    if not (20 <= facts.dim <= 25 and facts.margin_bound >= 10.0):
-        return False
-    is_between = 8.0 <= target.k * loss.width**2 / facts.dim <= 16.0
-    is_proved = not explain_unsupported_facts(facts, target.regularizer)
-    return is_between and is_proved and target.mu > 0.0
-
-
 def favors_cells(target: Gibbs) -> bool:
     """Return whether `TangentCells` is expected to be faster than `Proximal`.
 
@@ -581,8 +559,6 @@ def _choose_sampler(
         if reason:
             raise NoCertificate(f"{reason} {PURE_ADVICE}")
         return sampler
-    if sampler is None and favors_global(target):
-        return Global()
     if sampler is None and favors_cells(target):
         return TangentCells()
     is_supported, reason = Localized()._supports(target)

@@ -509,8 +509,8 @@ def _judge(
                 column = NUM_STATS + names.index("num_divergences")
                 count = int(run.stats[..., column].sum())
                 facts.warn_of_divergences(count, run.stats[..., 0].size)
-            # A nested R-hat above 1 means that chains remember their starts. Then the
-            # first remedy is a longer warm-up.
+            # A nested R-hat above 1 means that chains still depend on their starts.
+            # Then the first remedy is a longer warm-up.
             if not facts.is_independent:
                 verdict.warn(facts.remedy(forgets_starts=not verdict.is_nested))
         if trial is not None and not is_interrupted:

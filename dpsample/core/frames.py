@@ -28,7 +28,7 @@ the first call, because kernels would see the old shape.
 import ctypes
 import hashlib
 import struct
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -72,15 +72,20 @@ OTHER_CODES: dict[type, str] = {bool: "?", int: "q", float: "d", type(None): "P"
 OTHER_CODES |= {np.bool_: "?", np.int64: "q", np.float64: "d"}
 # Fields of Numba's data models that this layout assumes, see `_check_model`.
 ARRAY_MODEL = ("meminfo", "parent", "nitems", "itemsize", "data", "shape", "strides")
-# Bits of `flags.num` of an array, as NumPy's C headers define them.
-C_CONTIGUOUS = 0x1
-F_CONTIGUOUS = 0x2
-ALIGNED = 0x100
-WRITEABLE = 0x400
 Fields = tuple[Any, ...]  # a named tuple
+
 AnyArray = NDArray[Any]
 Kinds = tuple[Any, ...]  # Numba's types of its fields
 Frame = TypeVar("Frame", bound=Fields)
+
+
+class ArrayFlag:
+    """Bits of `flags.num` of an array, as NumPy's C headers define them."""
+
+    c_contiguous = 0x1
+    f_contiguous = 0x2
+    aligned = 0x100
+    writeable = 0x400
 
 
 class FrameType(types.Type):
@@ -185,7 +190,7 @@ class _FieldLayout(NamedTuple):
 
     code: str  # for the module `struct`
     kind: types.Type  # Numba's type
-    dtype: np.dtype[Any] | None = None  # of the entries of an array, None for others
+    dtype: np.dtype[Any] | None = None  # an array's type of entries, None for others
     num_axes: int = 0
     flags: int = 0  # that the array must have
     is_frame: bool = False
@@ -193,15 +198,16 @@ class _FieldLayout(NamedTuple):
     is_piece: bool = False
 
 
-def _layout_of(kind: types.Type, number: Hashable) -> _FieldLayout | None:
+def _layout_of(kind: types.Type, number: types.Hashable | None) -> _FieldLayout | None:
     """Return the layout of a field, None if it depends on the field's value."""
     if number is not None:
         # `struct` rejects what is no such number.
         code = NUMBER_CODES[number]
         return _FieldLayout(code, kind) if kind is number else None
     if isinstance(kind, types.Array):
-        flags = ALIGNED | (WRITEABLE if kind.mutable else 0)
-        flags |= {"C": C_CONTIGUOUS, "F": F_CONTIGUOUS}.get(kind.layout, 0)
+        flags = ArrayFlag.aligned | (ArrayFlag.writeable if kind.mutable else 0)
+        orders = {"C": ArrayFlag.c_contiguous, "F": ArrayFlag.f_contiguous}
+        flags |= orders.get(kind.layout, 0)
         dtype = np.dtype(as_dtype(kind.dtype))
         return _FieldLayout(_array_code(kind.ndim), kind, dtype, kind.ndim, flags)
     if isinstance(kind, FrameType):
@@ -259,12 +265,8 @@ def _declared_words(declared: FrameType, fields: Fields) -> list[object]:
 
 def _has_kind(field: object, kind: object) -> bool:
     """Return whether a C function has a type, without `typeof` if it has had one."""
-    known = getattr(field, PIECE_KIND, None)
-    if (
-        known is not None
-        and known[0] is getattr(field, "_sig", None)
-        and known[1] is kind
-    ):
+    last = getattr(field, PIECE_KIND, None)
+    if last is not None and last[0] is getattr(field, "_sig", None) and last[1] is kind:
         return True
     return bool(typeof(field) == kind)
 

@@ -232,8 +232,8 @@ def _rounded_laplace_sum(
     """
     size = _exponential_in_turn(word)
     query = min(max(query, -MAX_QUERY_STEPS * step), MAX_QUERY_STEPS * step)
-    center, center_bits = _shifted(query, step)
-    factor, factor_bits = _shifted(scale if word() & 1 == 0 else -scale, step)
+    center, center_bits = _shift_to_integer(query, step)
+    factor, factor_bits = _shift_to_integer(scale if word() & 1 == 0 else -scale, step)
     while True:
         noise_bits = factor_bits + size.bits
         bits = max(center_bits, noise_bits, 1)
@@ -245,7 +245,7 @@ def _rounded_laplace_sum(
         size.refine()
 
 
-def _shifted(number: float, step: float) -> tuple[int, int]:
+def _shift_to_integer(number: float, step: float) -> tuple[int, int]:
     """Return whole numbers a and b >= 0 with number / step = a / 2^b."""
     top, bottom = number.as_integer_ratio()
     bits = bottom.bit_length() - 1 + math.frexp(step)[1] - 1

@@ -180,7 +180,7 @@ class Noise(Spec):
         return rounded_sum(values, noise, self._step(len(values)))
 
     def _noisy_purely(self, rng: np.random.Generator, values: Array) -> Array:
-        """Return what `_noisy` does, for a budget that pays for no error probability.
+        """Return what `_noisy` does, for a budget without an error probability.
 
         The sum with Laplace noise is rounded with as many digits as that takes.
         """

@@ -126,6 +126,8 @@ STEPS = {
 PURE_TILTS = ("objective/pure", "objective/pure/rounded")
 # Kinds of exact selections of vertices with delta = 0.
 SELECTIONS = ("frank_wolfe/pure", "lasso/pure")
+# Kinds whose random digits are drawn on demand, only for budgets with delta = 0.
+ON_DEMAND = (*SELECTIONS, "noise/laplace/pure", "noise/k_norm/pure")
 # Maximum number of objects and lists inside one another in a mechanism.
 MAX_DEPTH = 12
 # Largest second derivative of the losses that a draw in constant time supports. A
@@ -1470,10 +1472,10 @@ class _Statistic(NamedTuple):
     kind: str
     parameters: Json
     inputs: Json
-    ends: tuple[Fraction, Fraction]  # of the column, in steps of the grid
+    ends: tuple[Fraction, Fraction]  # bounds of the column, in steps of the grid
 
     @classmethod
-    def of(cls, kind: str, parameters: Json, inputs: Json) -> "_Statistic":
+    def read(cls, kind: str, parameters: Json, inputs: Json) -> "_Statistic":
         """Read the parameters of a mechanism, and check the grid."""
         _require(_is_count(inputs.get("num_records")), "num_records is not a count")
         for name in {"num_cells", "num_groups"} & set(parameters):
@@ -1600,7 +1602,7 @@ def _check_statistic(answer: Json) -> None:
     _require(isinstance(spec, _Spec), "the mechanism is not a statistic's")
     parameters = spec.parameters if isinstance(spec, _Spec) else {}
     inputs = _inputs(certificate["inputs"])
-    values = _Statistic.of(certificate["kind"], parameters, inputs).values(totals)
+    values = _Statistic.read(certificate["kind"], parameters, inputs).values(totals)
     expected: Any = dict(zip(names, values, strict=True)) if names else values[0]
     # As text, because Python compares True, 1 and 1.0 as equal.
     is_same = json.dumps(answer["value"]) == json.dumps(expected)
@@ -1668,10 +1670,10 @@ def _prove_selections(c: Json, parameters: Json, inputs: Json) -> Lines:
     _require(_is_count(steps), "num_steps is not a count")
     is_lasso = c["kind"] == "lasso/pure"
     limit = "entry_bound" if is_lasso else "scale"
-    known, fold = _float(inputs.get(limit), limit), inputs.get("fold_size", 0)
-    for name, value in (("num_steps", steps), (limit, known)):
-        own = parameters.get(name)
-        _require(own is None or own == value, f"{name} is another one")
+    bound, fold = _float(inputs.get(limit), limit), inputs.get("fold_size", 0)
+    for name, value in (("num_steps", steps), (limit, bound)):
+        stated = parameters.get(name)
+        _require(stated is None or stated == value, f"{name} is another one")
     if is_lasso:
         _require(facts["loss"]["name"] == "squared", "the loss is not squared")
     else:
@@ -1683,11 +1685,11 @@ def _prove_selections(c: Json, parameters: Json, inputs: Json) -> Lines:
     def changes() -> tuple[Ball, Ball]:
         radius = _bound(domain["radius"], "radius")
         if is_lasso:
-            margin = arb(known) * (1 + radius)
+            margin = arb(bound) * (1 + radius)
             margin += _bound(facts["offset_bound"], "offset_bound")
-            unit = arb(known) * margin / size
+            unit = arb(bound) * margin / size
         else:  # the soft truncation is at most 2 sqrt(2)/3 times its scale
-            unit = 2 * arb(2).sqrt() / 3 * arb(known) / fold
+            unit = 2 * arb(2).sqrt() / 3 * arb(bound) / fold
         return SHIFTS[c["budget"]["relation"]] * radius * unit, arb(sensitivity)
 
     def sides() -> tuple[Ball, Ball]:
@@ -1710,10 +1712,10 @@ def _query_noise(c: Json, parameters: Json, inputs: Json, query: str) -> float |
     _require(c["kind"] == "steps/full", "a mean label comes before full steps only")
     facts, output = c["facts"], parameters.get("output")
     label_share = _float(parameters.get("label_share"), "label_share")
-    asked = parameters.get("choice_share")
-    choice_share = 0.0 if asked is None else _float(asked, "choice_share")
+    stated = parameters.get("choice_share")
+    choice_share = 0.0 if stated is None else _float(stated, "choice_share")
     _require(label_share < 1.0 - choice_share, "label_share >= 1 with choice_share")
-    is_known = output == "decaying" or (output == "scaled" and asked is None)
+    is_known = output == "decaying" or (output == "scaled" and stated is None)
     is_known = is_known and parameters.get("clip") is None
     condition = "a mean label comes before a scaled or decaying descent without a clip"
     _require(is_known, condition)
@@ -1857,12 +1859,12 @@ def _tilt_length(inputs: Json, facts: Json, kind: str) -> tuple[float | None, fl
         _require(is_free, "tilts are shortened on an unbounded domain")
         _require(kind == "objective/pure", "rounding errors have no bound")
         return None, 0.0
-    known = _float(radius, "radius", zero=True)
-    _check_radius(known, facts)
+    size = _float(radius, "radius", zero=True)
+    _check_radius(size, facts)
     if is_free:
         _require(kind == "objective/pure", "rounding errors have no bound")
-        return None, known
-    return _float(length, "max_tilt"), known
+        return None, size
+    return _float(length, "max_tilt"), size
 
 
 def _check_rounding(facts: Json) -> None:
@@ -1923,10 +1925,18 @@ def _loss_assumptions(kind: Json, loss: str) -> list[str]:
     return [*declared, "FIT.WORK", *(["LOSS.OWN"] if is_own else [])]
 
 
+def _event_budget(c: Json) -> tuple[float, float]:
+    """Return epsilon and delta, and check that the kind may have such a delta."""
+    epsilon, delta, _ = _budget(c, pure=True)
+    is_cut_off = c["kind"] in ON_DEMAND and delta > 0.0
+    _require(not is_cut_off, "digits on demand are drawn for delta = 0 only")
+    return epsilon, delta
+
+
 def _prove_event(c: Json) -> Lines:
     """Prove an `EventCertificate`: delta of the event, and the event of the noise."""
     _require(set(c) == EVENT_FIELDS, "the certificate has other fields")
-    epsilon, delta, _ = _budget(c, pure=True)
+    epsilon, delta = _event_budget(c)
     spec = _read_spec(c, "mechanism")
     kind = _registered_kind(c["kind"], spec, field="mechanism")
     inputs, event, facts = _inputs(c["inputs"]), c["event"], c["facts"]
@@ -1964,17 +1974,15 @@ def _prove_event(c: Json) -> Lines:
         return _event_delta(event, proved), arb(delta)
 
     lines = [_prove_at_most("delta(epsilon;event)<=delta", curve)]
+    parameters = spec.parameters if isinstance(spec, _Spec) else {}
     if c["kind"] in STEPS:
-        parameters = spec.parameters if isinstance(spec, _Spec) else {}
         lines.append(_prove_steps(c, parameters, inputs))
     if c["kind"] in SELECTIONS:
-        parameters = spec.parameters if isinstance(spec, _Spec) else {}
         lines += _prove_selections(c, parameters, inputs)
     if c["kind"] in PURE_TILTS:
-        parameters = spec.parameters if isinstance(spec, _Spec) else {}
         lines += _prove_pure_tilt(c, parameters, inputs)
     if is_statistic and isinstance(spec, _Spec):
-        statistic = _Statistic.of(c["kind"], spec.parameters, inputs)
+        statistic = _Statistic.read(c["kind"], spec.parameters, inputs)
         lines.append(statistic.prove(c["budget"]["relation"], event))
     if is_noise:
         stated = event["gdp" if name == "gaussian" else "epsilon"]

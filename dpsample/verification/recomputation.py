@@ -235,8 +235,8 @@ def _compare_theorems(
     A certificate of a former version lists fewer assumptions, but has no newer theorem.
     """
     _compare_identifiers("theorems", expected, stated.theorems)
-    known = registry().select_version(expected, stated.version)
-    _compare_identifiers("theorems", known, stated.theorems)
+    former = registry().select_version(expected, stated.version)
+    _compare_identifiers("theorems", former, stated.theorems)
 
 
 def _compare_assumptions(

@@ -131,7 +131,7 @@ def verify(
     >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
     >>> mech = dps.noise.gaussian_mechanism(budget, sensitivity=1.0)
     >>> report = str(verify(mech.certificate)).splitlines()
-    >>> report[0].partition(":")[0], report[2]
+    >>> report[0].partition(":")[0], report[3]
     ('Consistent', 'epsilon_proved            1  [1]')
     """
     remedy = "Pass answer.certificate, or what Certificate.from_json returns."
@@ -473,8 +473,8 @@ def _compare_event(stated: EventCertificate, rebuilt: EventCertificate) -> list[
     for name in ("kind", "mechanism", "calibration", "facts"):
         stated_value, rebuilt_value = getattr(stated, name), getattr(rebuilt, name)
         if name == "mechanism":
-            # Certificates of an earlier version have former names of parameters. Of the
-            # mechanisms with events, only `NoisyGD` has a parameter that was renamed.
+            # Certificates of an earlier version have former names of parameters. Among
+            # mechanisms with events, only `NoisyGD` has a renamed parameter.
             text = str(stated_value)
             stated_value = text_with_present_names(optimizers.NoisyGD, text)
         if stated_value != rebuilt_value:

@@ -71,7 +71,7 @@ def test_statistics_are_saved_and_verified_by_both_checkers(kind, folder, capsys
     assert value == pytest.approx(expected[kind], abs=700.0 if kind == "sum" else 8.0)
     for checker in ("standard", "ball"):
         assert cli.main(["verify", str(file), "--checker", checker]) == 0
-        assert "May be released" in capsys.readouterr().out
+        assert "May be published" in capsys.readouterr().out
     assert cli.main(["certificate", str(file), "--html", str(folder / "s.html")]) == 0
     page = (folder / "s.html").read_text()
     assert "differentially private (pure)" in page and "What was released" in page

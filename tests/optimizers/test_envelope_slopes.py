@@ -44,8 +44,8 @@ def records(loss, num_records, seed=0):
 
 def records_of(arguments, loop):
     """Numbers of the records as the kernel reads them."""
-    gradient = arguments.gradient(loop, np.random.default_rng(0))
-    return gradient.estimator.functions.records
+    phase = arguments.phase(loop, np.random.default_rng(0))
+    return phase.estimator.functions.records
 
 
 def envelope(problem, margins, strength):

@@ -13,7 +13,7 @@ from dpsample.optimizers import SVRG, ObjectivePerturbation
 from dpsample.optimizers.loop.estimate import OUTCOME
 from dpsample.optimizers.loop.loop import Arguments
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
-from dpsample.optimizers.loop.pieces import new_memory
+from dpsample.optimizers.loop.pieces import CompiledGradient, new_memory
 from dpsample.optimizers.loop.solve import TiltedObjective, epoch
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy import gdp_from_budget
@@ -42,7 +42,8 @@ def test_a_quadratic_is_its_linear_system():
 def arguments_of(problem):
     loop = Loop(num_steps=1, step=GradientStep(1.0))
     arguments = Arguments(problem, Recipe(phases=(loop,), event=None, inputs={}))
-    return arguments, arguments.gradient(loop, np.random.default_rng(0))
+    phase = arguments.phase(loop, np.random.default_rng(0))
+    return arguments, CompiledGradient(phase.batches, phase.estimator)
 
 
 def one_epoch(problem, start, *, ridge, seed):

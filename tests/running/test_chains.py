@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from dpsample.core import pauses
 from dpsample.core.streams import streams
@@ -303,13 +304,9 @@ def test_bad_arguments_are_refused(options, words):
 
 def test_of_runs_that_overlap_the_last_one_frees_the_threads_of_blas():
     def limits():
-        return {
-            each["num_threads"]
-            for each in pauses._blas().info()
-            if each["user_api"] == "blas"
-        }
+        return {library.num_threads for library in pauses._blas()}
 
-    with pauses._blas().limit(limits=2, user_api="blas"), ExitStack() as last:
+    with threadpool_limits(limits=2, user_api="blas"), ExitStack() as last:
         before = limits()
         with pauses.single_threaded_blas():
             last.enter_context(pauses.single_threaded_blas())
@@ -322,8 +319,7 @@ def test_blas_obeys_every_thread_and_is_free_after_the_last_one():
     """OpenBLAS takes limits of one thread only, until that gives up control."""
 
     def limits():
-        libraries = pauses._blas().info()
-        return {each["num_threads"] for each in libraries if each["user_api"] == "blas"}
+        return {library.num_threads for library in pauses._blas()}
 
     def enter():
         with pauses.single_threaded_blas():

@@ -265,6 +265,29 @@ def test_parts_that_are_no_gaussians_are_refused(gdp):
         checker._check_form({"name": "composed", "events": []}, checker.EVENTS, "event")
 
 
+@pytest.mark.parametrize("kind", ["frank_wolfe", "noise/laplace"])
+def test_digits_on_demand_are_not_proved_for_a_delta_above_0(kind):
+    """With such a budget digits are cut off, and the error probability is not 0."""
+    budget = Budget(epsilon=1.0, delta=0.0)
+    if kind == "frank_wolfe":
+        problem = dps.Problem(
+            np.full((4, 2), 0.5),
+            np.ones(4),
+            loss=losses.Huber(),
+            domain=domains.Ball(0.1, p=1.0),
+            row_bound=1.0,
+        )
+        spec = dps.optimizers.HeavyTailedFrankWolfe(num_steps=1)
+        made = dps.minimize(problem, spec, budget).certificate
+    else:
+        made = dps.noise.laplace_mechanism(budget, sensitivity=1.0).certificate
+    content = json.loads(made.to_json())
+    assert content["kind"] == f"{kind}/pure" and checker.prove(resealed(content))
+    content["budget"]["delta"] = 1e-300
+    with pytest.raises(checker.NotProved, match="digits on demand"):
+        checker.prove(resealed(content))
+
+
 @pytest.mark.parametrize("content", [{"theta": 5}, {"certificate": [1]}])
 def test_a_malformed_release_is_not_proved(content):
     names = "format theta feature_names encoding certificate digest"

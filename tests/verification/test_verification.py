@@ -22,8 +22,9 @@ def test_report_lists_every_number():
     lines = str(report).splitlines()
     assert lines[0] == f"Consistent: {len(names)} numbers recomputed."
     assert lines[1] == f"Stated: {report.statement}"
+    assert lines[2].split() == ["number", "stated", "[recomputed]"]
     assert lines[-1].startswith("Not checked: that the program was run as stated")
-    assert len(lines) == len(names) + 3 and "Verified" not in str(report)
+    assert len(lines) == len(names) + 4 and "Verified" not in str(report)
     assert repr(report) == str(report)
 
 

@@ -8,7 +8,7 @@ from typing import assert_type
 import dpsample as dps
 
 
-def released(problem: dps.Problem, budget: dps.Budget) -> dps.Release:
+def release(problem: dps.Problem, budget: dps.Budget) -> dps.Release:
     """Return a release, whose certificate is there."""
     answer = dps.release(problem, budget)
     assert_type(answer, dps.Release)
@@ -16,12 +16,12 @@ def released(problem: dps.Problem, budget: dps.Budget) -> dps.Release:
     return answer
 
 
-def fitted(problem: dps.Problem, budget: dps.Budget) -> list[float]:
+def fit(problem: dps.Problem, budget: dps.Budget) -> list[float]:
     """Return the coefficients of the advised method and of a chosen one."""
     assert_type(dps.fit(problem, budget), dps.Fit | dps.Release)
-    fit = dps.minimize(problem, dps.optimizers.NoisyGD(), budget)
-    assert_type(fit, dps.Fit)
-    return [float(coefficient) for coefficient in fit.theta]
+    answer = dps.minimize(problem, dps.optimizers.NoisyGD(), budget)
+    assert_type(answer, dps.Fit)
+    return [float(coefficient) for coefficient in answer.theta]
 
 
 def minimum(problem: dps.Problem, budget: dps.Budget) -> float:

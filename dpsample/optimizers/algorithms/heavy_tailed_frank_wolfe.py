@@ -152,11 +152,12 @@ class HeavyTailedFrankWolfe(Optimizer):
         bound = self._risk_bound(facts, num_steps, scale, step)
         if math.isfinite(bound):
             inputs["risk_bound"] = bound
+        kind = "frank_wolfe/pure" if _is_pure(budget) else "frank_wolfe"
         return Recipe(
             phases=(loop,),
             event=None if budget is None else PureEvent(epsilon),
             inputs=inputs,
-            kind="frank_wolfe/pure" if _is_pure(budget) else "frank_wolfe",
+            kind=kind,
             start=np.zeros(facts.dim),
         )
 

@@ -278,7 +278,7 @@ def build_level(target, pieces, screen, state, level, w, gradient):
         add_transposed(before, slopes, start, stop, work.vector, slope)
         add_transposed(before, undecided_slopes, start, stop, work.vector, gradient)
     levels.sizes[level], levels.sums[level] = size, decided
-    # Of decided and undecided records together.
+    # The gradient of decided and undecided records together.
     for j in range(w.shape[0]):
         gradient[j] += slope[j]
     return decided + undecided
