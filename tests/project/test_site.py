@@ -33,7 +33,8 @@ LONG |= {"own-regularizer", "constrained-parameters", "flux-space", "tune-privat
 LONG |= {"choose-a-sampler"}
 # Pages about a model of another library, which may be missing.
 LIBRARIES = {"jax-function": "jax", "pymc-model": "pymc", "stan-model": "bridgestan"}
-PROGRAMS = set(". asv cd dask export git jupyter jupytext peers/bin/pip pip python".split())
+PROGRAMS = set(". asv cd dask export git jupyter jupytext pip python".split())
+PROGRAMS.add("peers/bin/pip")
 
 
 def blocks(page, *languages):
