@@ -156,6 +156,15 @@ def test_the_fit_is_no_wider_than_an_l_p_ball():
     assert 0.5 < np.diag(fit.mass.covariance).mean() / exact < 1.5
 
 
+def test_parts_without_a_barrier_bound_the_fit_of_an_intersection():
+    """The barrier of the half-plane alone has its minimum at infinity."""
+    half = dps.domains.Box([0.0, -np.inf], np.inf)
+    domain = dps.domains.Intersection(dps.domains.Ball(1.0, p=1), half)
+    fit = barrier_fit(dps.Density(energy=lambda x: 0.0, dim=2, domain=domain))
+    assert domain.contains(fit.center)
+    assert 0.1 < np.sqrt(np.diag(fit.mass.covariance)).max() < 2.0
+
+
 def test_rounding_may_put_the_fit_on_a_wall():
     """Eight doubles lie between the walls."""
     side = D.Box(1e6, 1e6 + 1e-9)

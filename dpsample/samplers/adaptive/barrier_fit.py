@@ -283,9 +283,12 @@ def _facet_barrier(normals: Array, bounds: Array) -> Barrier:
 
 
 def _common_barrier(barriers: list[Barrier | None]) -> Barrier | None:
-    """Return the sum of the barriers that there are."""
+    """Return the sum of the barriers of all parts, or None if one has none.
+
+    The minimum of the other barriers may be outside of that part, or at infinity.
+    """
     known_barriers = [barrier for barrier in barriers if barrier is not None]
-    if not known_barriers:
+    if len(known_barriers) < len(barriers):
         return None
 
     def differentiate(point: Array) -> tuple[Array, Array]:
