@@ -312,8 +312,11 @@ class LargePolytope:
         low, high = self._ranges
         reduced = self.reduction
         # Least and largest values of x by the signs of the entries.
-        positive = reduced.spread.maximum(0.0)
-        negative = reduced.spread - positive
+        positive, negative = reduced.spread.copy(), reduced.spread.copy()
+        positive.data = np.maximum(positive.data, 0.0)
+        negative.data = np.minimum(negative.data, 0.0)
+        for part in (positive, negative):
+            part.eliminate_zeros()  # `_times` takes them as 0 times infinity
         error = self._program_error
         with np.errstate(invalid="ignore"):
             low, high = low - error, high + error

@@ -521,7 +521,7 @@ def _find_independent(rows: Array, values: Array, error: float) -> Ints:
     # Pivoting takes the most independent rows first. Their number is the rank.
     sides = np.abs(np.diag(triangle))
     rank = int((sides > DEPENDENT * sides[0]).sum())
-    first, independent = order[:rank], np.sort(order[:rank])
+    first, independent = order[:rank], np.sort(order[:rank]).astype(np.int64)
     # The point that satisfies these rows must satisfy the others, too.
     heights = solve_triangular(triangle[:rank, :rank], level[first], trans="T")
     point = across[:, :rank] @ heights

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from contextlib import suppress
 from functools import wraps
@@ -10,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 STARTED: Counter[str] = Counter()  # number of processes by the test that started them
+STARTING = threading.local()  # whether this thread's process is counted
 
 
 def count_process():
@@ -36,8 +38,14 @@ def counted(start):
 
     @wraps(start)
     def start_counted(*args, **kwargs):
-        count_process()
-        return start(*args, **kwargs)
+        if getattr(STARTING, "is_counted", False):
+            return start(*args, **kwargs)
+        STARTING.is_counted = True  # `Popen` may call `posix_spawn`
+        try:
+            count_process()
+            return start(*args, **kwargs)
+        finally:
+            STARTING.is_counted = False
 
     return start_counted
 

@@ -317,7 +317,8 @@ def _curve_of_block(block: tuple[Event, ...], losses: Array, relation: str) -> A
     if len(block) == 1 and not isinstance(block[0], SAMPLED):
         return _curve(block[0], losses, relation)
     orders = _compose(block, relation, _interval(block, relation))
-    highest: Array = np.max([order.curve(losses) for order in orders], axis=0)
+    curves = [order.curve(losses) for order in orders]
+    highest: Array = np.max(curves, axis=0)
     return highest
 
 
