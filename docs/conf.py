@@ -147,20 +147,20 @@ def write_formula(translator, node):
     raise nodes.SkipNode
 
 
-def escape_bars(app, what, name, obj, options, lines):
+def escape_bars(app, kind, name, obj, options, lines):
     """Keep |x| of docstrings from being taken for a substitution."""
-    del app, what, name, obj, options
+    del app, kind, name, obj, options
     parts = VERBATIM.split("\n".join(lines) + "\n")
     parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
     lines[:] = "".join(parts).split("\n")
 
 
-def skip_fields(app, what, name, obj, skip, options):
+def skip_fields(app, kind, name, obj, skip, options):
     """Leave out fields of named tuples, whose docstrings are their numbers.
 
     And what scikit-learn gives to every estimator.
     """
-    del app, what, options
+    del app, kind, options
     is_field = type(obj).__name__ == "_tuplegetter"
     is_theirs = str(getattr(obj, "__module__", "")).startswith("sklearn.")
     return True if is_field or is_theirs or name.endswith("_request") else skip

@@ -222,9 +222,10 @@ def intervals(
     ----------
     problem : Problem
         Records of a built-in loss that is curved, or not differentiable at one point.
-        The domain is a ball, a box or the whole space, with the minimizer inside. Of
-        categorical columns whose levels add up to an intercept, or to each other, the
-        coefficients are contrasts to a reference level (`dpsample.tables.Schema`).
+        The domain is a ball, a box or the whole space, with the minimizer inside.
+        Where levels of categorical columns add up to an intercept, or to each other,
+        their coefficients are contrasts to a reference level
+        (`dpsample.tables.Schema`).
     budget : Budget
         Budget of all returned numbers together.
     base : {"objective", "noisy_gd", "normal_equations"}, optional
